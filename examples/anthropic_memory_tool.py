@@ -1,7 +1,8 @@
-"""Use the memory as Anthropic's memory tool, with the tool runner of the SDK.
+"""Use Muniment as Anthropic's memory tool, with the tool runner of the `anthropic` SDK.
 
-Run it with `python examples/anthropic_memory_tool.py`; it needs `pip install 'muniment[anthropic]'`. The
-model is scripted, and no network is used. With a key, replace `create_scripted_client()` by `Anthropic()`.
+Run this program with `python examples/anthropic_memory_tool.py`; it needs `pip install
+'muniment[anthropic]'`. The model is scripted, and no network is used. To use a real model with your key,
+replace `create_scripted_client()` by `Anthropic()`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CALLS = (
 
 
 def create_scripted_client() -> Anthropic:
-    """Return a client whose model makes one call per turn and then reports that it is done."""
+    """Return a client of a scripted model, which makes one tool call per turn and then ends."""
     calls = list(CALLS)
 
     def respond(request: httpx2.Request) -> httpx2.Response:
@@ -53,7 +54,7 @@ def create_scripted_client() -> Anthropic:
 
 
 def main() -> None:
-    """Run a conversation, show the memory after it, and undo the change."""
+    """Run a conversation, print the memory after the conversation, and undo its change."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         muniment.open(scratch, home=Path(scratch, "home")) as memory,

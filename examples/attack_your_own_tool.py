@@ -1,9 +1,11 @@
 """Attack your own memory tool with the corpus that ships with Muniment.
 
-Run it with `python examples/attack_your_own_tool.py`. The tool checks paths as many tools do: it resolves a
-path, compares it with its root, and opens it afterwards. Everything runs offline, in throwaway directories.
+Run this program with `python examples/attack_your_own_tool.py`. The tool in it checks paths as many tools do:
+it resolves a path, compares the result with its root directory, and opens the path afterwards. Everything
+runs offline, in throwaway directories.
 
-A tool that is a program needs no Python: `muniment conformance --target 'command=my-tool {user} {project}'`.
+If your tool is a separate program, you need no Python code:
+`muniment conformance --target 'command=my-tool {user} {project}'`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class MyTool:
         self.base, self.roots = stage.tree, [stage.get_scope_path("user"), stage.get_scope_path("project")]
 
     def call(self, tool: str, arguments: Any) -> CallResult:
-        """Make one call of the corpus with the functions of the tool."""
+        """Perform one call of an attack case with the functions of this tool."""
         if tool not in {"read_file", "write_file"}:
             raise UnsupportedCall(f"no {tool}")
         try:
@@ -47,16 +49,16 @@ class MyTool:
             return CallResult("error", "not_found", type(error).__name__, "")
 
     def commit(self) -> CommitOutcome:
-        """Do nothing: the tool writes at once."""
+        """Do nothing: this tool writes each change immediately."""
         return CommitOutcome(None, "")
 
     def close(self) -> str:
-        """Do nothing: no process and no log."""
+        """Do nothing: this tool has no process to end and no log to return."""
         return ""
 
 
 def main() -> None:
-    """Run some cases in a separate process; print a line per class, and every escape."""
+    """Run some attacks in a separate process; print a line for each class of attacks, and each escape."""
     corpus, tally, escapes = load_corpus(), Counter[tuple[str, CaseOutcome]](), []
     cases = select_cases(corpus, classes=CLASSES, ids=RACES)
     with tempfile.TemporaryDirectory() as scratch:

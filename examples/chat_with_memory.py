@@ -1,10 +1,12 @@
 """Chat with a long-term memory: a plain loop of the `openai` SDK with recall.
 
-Run it with `python examples/chat_with_memory.py BASE_URL MODEL`, for example with a local llama-server:
+Run this program with `python examples/chat_with_memory.py BASE_URL MODEL`, for example with a local
+llama-server:
 
     python examples/chat_with_memory.py http://127.0.0.1:8080/v1 qwen3-4b
 
-Your input comes from standard input, one line per turn. The memory is that of the current directory.
+The program reads your messages from standard input, one line per message. It uses the memory of the current
+directory.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def main() -> None:
 
     with (
         muniment.open() as memory,
-        memory.conversation(compacting=muniment.Compacting(CONTEXT_TOKENS, summarise)) as conversation,
+        memory.conversation(compacting=muniment.CompactionOptions(CONTEXT_TOKENS, summarise)) as conversation,
     ):
         messages: list[Any] = []
         for line in sys.stdin:
@@ -63,7 +65,7 @@ def main() -> None:
 def run_turn(
     memory: muniment.Memory, conversation: muniment.Conversation, messages: list[Any], query_model: Any
 ) -> list[Any]:
-    """Return the history with the model's response to the last message."""
+    """Return the history with the model's response to its last message added."""
     messages = conversation.before_turn(messages)  # Entries found until now are inserted before the message.
     for _ in range(MAX_CALLS):
         system = {"role": "system", "content": PROMPT + conversation.system_part}

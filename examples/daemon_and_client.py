@@ -1,9 +1,10 @@
-"""Run the daemon inside your program and use it: remember, read the events, forget.
+"""Run the daemon inside your program and use its client: remember, read the events, forget.
 
-Run it with `python examples/daemon_and_client.py`.
+Run this program with `python examples/daemon_and_client.py`.
 
-A daemon usually is a separate process, `muniment serve`. The client finds it by `$MUNIMENT_HOME`, as this
-client does by `home`. `Client` is the same for programs without asyncio.
+Usually the daemon is a separate process, `muniment serve`. A client finds that daemon by `$MUNIMENT_HOME`, as
+the client in this program does by the argument `home`. `Client` has the same methods for programs without
+asyncio.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from muniment.settings import read_settings
 
 
 async def use_memory(client: AsyncClient) -> None:
-    """Use the memory as a program would."""
+    """Remember a fact, read the events, and forget the fact, as a program would."""
     start = await client.cursor()
     handle = await client.remember("The user prefers dark mode in all editors", scope="user")
     saved = await handle.wait(timeout=30)
@@ -48,7 +49,7 @@ async def use_memory(client: AsyncClient) -> None:
 
 
 async def main() -> None:
-    """Run a daemon in a throwaway home, and a client of it."""
+    """Run a daemon in a throwaway home, and a client of this daemon."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch, "home")
         settings = read_settings({"MUNIMENT_HOME": str(home)})

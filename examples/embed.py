@@ -1,9 +1,10 @@
 """Embed Muniment in your program: bound directories, your model, errors handled by code.
 
-Run it with `python examples/embed.py`.
+Run this program with `python examples/embed.py`.
 
-The "model" here is a function that responds turn by turn. Any object with a `name` and a `respond` method
-works. The first one does its job, the second one follows the instructions of a hostile text.
+The two "models" in this program are scripts that respond turn by turn. Any object with a `name` and a
+`respond` method can be a model. The first model stores the fact, the second one follows the instructions of a
+hostile text.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HOSTILE = [
 
 
 def main() -> None:
-    """Make two runs over bound directories: one saves, one is stopped."""
+    """Remember two facts in given directories: the first is stored, the second task is stopped."""
     with tempfile.TemporaryDirectory() as scratch:
         roots = {scope: Path(scratch, scope) for scope in ("user", "project")}
         for directory in roots.values():

@@ -1,7 +1,7 @@
-"""Run the daemon on the event loop of your program, and use it.
+"""Run the daemon on the event loop of your program, and send requests to it.
 
-Run it with `python examples/embed_daemon.py`. The daemon does not handle signals and does not
-end the process. It runs as long as its context.
+Run this program with `python examples/embed_daemon.py`. An embedded daemon does not handle signals and does
+not end the process. It runs as long as its `async with` block.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def serve(home: Path, workspace: Path) -> None:
 
 
 def main() -> None:
-    """Run everything in a throwaway home."""
+    """Run the daemon and the conversation in a throwaway home."""
     with tempfile.TemporaryDirectory() as scratch:
         home, workspace = Path(scratch, "home"), Path(scratch, "project")
         workspace.mkdir()

@@ -1,7 +1,8 @@
-"""Use the memory as a store of LangGraph.
+"""Use Muniment as a store of LangGraph.
 
-Run it with `python examples/langgraph_store.py`; it needs `pip install 'muniment[langgraph]'`. The nodes are
-plain functions, called here one after the other; `builder.compile(store=store)` gives them the same store.
+Run this program with `python examples/langgraph_store.py`; it needs `pip install 'muniment[langgraph]'`. The
+nodes of the graph are plain functions, which this program calls one after the other. In a real graph,
+`builder.compile(store=store)` gives them the same store.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def answer(store: BaseStore) -> None:
 
 
 def main() -> None:
-    """Run two nodes, show the entry in the memory, and undo a put."""
+    """Run two nodes, print the entry in the memory, and undo a put of the store."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         muniment.open(scratch, home=Path(scratch, "home")) as memory,

@@ -1,10 +1,12 @@
-"""File a dozen facts with a language model, and print the cost: turns, tokens, seconds, malformed calls.
+"""Store a dozen facts with a language model, and print the cost: turns, tokens, seconds, malformed calls.
 
-Run it with `python examples/live_model.py BASE_URL MODEL`, for example with a llama-server on this machine:
+Run this program with `python examples/live_model.py BASE_URL MODEL`, for example with a llama-server on this
+machine:
 
     python examples/live_model.py http://127.0.0.1:8080/v1 qwen3-4b --protocol decide
 
-A key comes from `--api-key-file` or `MUNIMENT_API_KEY`. The memory is a throwaway one.
+If the server needs a key, pass `--api-key-file` or set `MUNIMENT_API_KEY`. The program uses a throwaway
+memory.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ MALFORMED = {"bad_arguments", "unknown_tool"}
 
 
 def main() -> int:
-    """Open a memory with the given model and file every fact; return 1 if none was filed."""
+    """Open a memory with the given model and store every fact; return 1 if no fact was stored."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("base_url")
     parser.add_argument("model")
@@ -63,7 +65,7 @@ def main() -> int:
 
 
 def file_one(memory: muniment.Memory, fact: str) -> RememberResult:
-    """Remember a fact and print the cost."""
+    """Remember a fact and print the cost: turns, tokens, seconds, malformed calls."""
     decisions: list[Any] = []
     result = memory.try_remember(RememberRequest(fact), observe=decisions.append)
     malformed = sum(decision.outcome.code in MALFORMED for decision in decisions)

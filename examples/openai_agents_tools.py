@@ -1,8 +1,8 @@
-"""Use the memory as function tools of the OpenAI Agents SDK.
+"""Use Muniment as function tools of the OpenAI Agents SDK.
 
-Run it with `python examples/openai_agents_tools.py`; it needs `pip install 'muniment[openai-agents]'`. The
-model is scripted, and no network is used. For a real model omit `model=`. Tracing is disabled, since it would
-send the results of the tools to OpenAI.
+Run this program with `python examples/openai_agents_tools.py`; it needs `pip install
+'muniment[openai-agents]'`. The model is scripted, and no network is used. For a real model omit `model=`. The
+tracing of the SDK is disabled, because it would send the results of the tools to OpenAI.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CALLS = (
 
 
 def main() -> None:
-    """Run an agent, and print the result of each of its calls."""
+    """Run an agent, and print the result of each of its tool calls."""
     model = ScriptedModel(
         [
             *([function_call(name, given, call_id=name)] for name, given in CALLS),

@@ -1,6 +1,6 @@
 """Remember one fact in a throwaway home, and print the files.
 
-Run it with `python examples/remember_once.py`.
+Run this program with `python examples/remember_once.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import muniment
 
 
 def main() -> None:
-    """Remember, then print the entry and the index."""
+    """Remember a fact, then print its entry and the index."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch, "home")
         with muniment.open(workspace=scratch, home=home) as memory:

@@ -1,7 +1,7 @@
 """Review a change of a policy in Python: additional grants, the rule that causes them, and the invariants.
 
-In the example, a user allows topics one folder deeper and adapts an inline test, so that the file still
-loads.
+In this program, the changed policy allows entries one folder deeper than `strict`. The change also adapts an
+inline test of the policy, so that the file still loads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INVARIANTS = {
 
 
 def load_edited(folder: Path) -> LoadedPolicy:
-    """Load `strict` with deeper topics from a new file."""
+    """Write the changed policy, `strict` with one more folder level, to a new file and load it."""
     text = (get_shipped_folder() / "strict.toml").read_text()
     for old, new in (
         ('"/project/*/*.md"', '"/project/*/*.md", "/project/*/*/*.md"'),
@@ -36,14 +36,14 @@ def load_edited(folder: Path) -> LoadedPolicy:
 
 
 def format_gain(gain: Gain, new: LoadedPolicy) -> str:
-    """Return a widening as one line."""
+    """Format one additional grant of the new policy as one line."""
     cause = gain.cause
     line = find_line(new.files[0].text, cause.kind, cause.rule, "paths", cause.pattern)
     return f"{', '.join(gain.acts)} {gain.path}: {cause.kind}[{cause.rule}] {cause.pattern}, line {line}"
 
 
 def main() -> None:
-    """Compare, prove, explain."""
+    """Compare the policies, prove the invariants, and explain one decision."""
     with tempfile.TemporaryDirectory() as folder:
         old, new = load_files("strict"), load_edited(Path(folder))
     difference = compare_policies(old.policy, new.policy)

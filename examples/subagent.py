@@ -1,7 +1,7 @@
 """Give a subagent context for its task, a search, and a way to submit facts.
 
-Run it with `python examples/subagent.py`. The "model" is three typical calls. With a real model, put
-`subagents.tools` into its request, and pass each of its calls to `subagents.call`.
+Run this program with `python examples/subagent.py`. Instead of a model, it uses three typical tool calls.
+With a real model, put `subagents.tools` into its request, and pass each of its calls to `subagents.call`.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_model_cannot_invert_or_replace_an_owner_entry(context):
         assert read_entries(context) == before
     result, _ = file_entry(replace(context, on_model_failure="rules"), "user/e.md", f"{FACT}\n", OWN)
     assert (result.error, result.decided_by, result.trust) == (None, "rules", Trust.OWNER)
-    assert "in the place of an entry" in result.notes[0]
+    assert "replaced an entry with text that is not from the fact" in result.notes[0]
     assert read_entries(context).items() > before.items()
 
 

@@ -122,7 +122,7 @@ def check_clean(ground):
     )
 
 
-@pytest.mark.parametrize("step", ["write_index", "view_of", "IndexPlan", "written"])
+@pytest.mark.parametrize("step", ["write_index", "open_view", "IndexPlan", "record_written"])
 def test_recovery_killed_before_the_index_is_repeated(interrupted_memory, step):
     """Regression: the ledger had closed the commit by then, so the index listed its files forever."""
 

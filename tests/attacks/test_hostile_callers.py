@@ -207,16 +207,16 @@ def test_lookalike_of_a_judged_change_set_is_rejected(unchanged_ground):
         None,
         FileChange(NEW, None, EVIL),
     ):
-        with pytest.raises(TypeError, match="only a Judged, Generated, Replayed or Rollback can be written"):
+        with pytest.raises(TypeError, match="expected JudgedChanges, GeneratedFiles"):
             land_locked(unchanged_ground, what)
 
 
 def test_generated_files_have_index_names_in_the_root():
     for rel in ("a.md", "MEMORY.md.md", "index/deep/x.md", "index/x.txt", "index", "topic/MEMORY.md"):
-        with pytest.raises(ValueError, match="is not an index name"):
+        with pytest.raises(ValueError, match="or a page in index/"):
             seal_index_files([IndexFile(make_path("user", rel), Precondition.ABSENT, EVIL)])
     for aside in ("topic/x.md", "../outside/x.md", "/etc/x.md", "x.md", "memory-before-muniment.md/x"):
-        with pytest.raises(ValueError, match="must begin with"):
+        with pytest.raises(ValueError, match="must match"):
             seal_index_files([IndexFile(make_path("user", "MEMORY.md"), b"mine", EVIL, aside)])
     with pytest.raises((BadName, PathEscape)):
         make_path("user", "index/../x.md")

@@ -95,7 +95,7 @@ def test_new_server_on_the_port_is_detected(shell):
 @pytest.mark.threat("T-API-08", control="fresh_nonces")
 def test_recorded_proof_is_rejected(shell, tmp_path):
     def relay(*_, **__):
-        recorded.append(forward(daemon, None, [*listening.proof_requests, *listening.sent][-1]))
+        recorded.append(forward(daemon, None, [*listening.proof_requests, *listening.requests][-1]))
         return recorded[-1]
 
     recorded = []
@@ -106,7 +106,7 @@ def test_recorded_proof_is_rejected(shell, tmp_path):
             open_client(shell, url=listening.url, token=daemon.token) as client,
         ):
             assert client.capabilities()["version"]
-    assert (len(recorded), daemon.token in listening.heard) == (2, True)
+    assert (len(recorded), daemon.token in listening.received_text) == (2, True)
     for replayed in recorded[:1], recorded:
         with start_imposter(b"".join(replayed), int(port)) as server:
             check_no_fact_is_sent(shell, server.url, daemon.token)

@@ -197,8 +197,8 @@ BROKER = f"""
     import muniment.sandbox.sandbox as sandbox
     from muniment.sandbox.fence import pool
 
-    zygote = pool.Zygote("failing_service:serve", directories=[*pool.import_directories(), {SERVICES!r}])
-    pool.shared_zygote = lambda: zygote
+    zygote = pool.Zygote("failing_service:serve", directories=[*pool.find_import_directories(), {SERVICES!r}])
+    pool.get_shared_zygote = lambda: zygote
     idle, busy = (sandbox.Sandbox("strict", {{"user": sys.argv[1]}}) for _ in range(2))
     for box in (idle, busy):
         box.call("write_file", {{"path": "user/new.md", "content": "x"}})

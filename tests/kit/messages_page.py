@@ -21,7 +21,7 @@ HEAD = f"""# Messages
 This page lists every text that Muniment can raise, print, log, show on its page or send to a model.
 Use it to review wording. It is generated; do not edit it: `{COMMAND}`.
 
-- `{{name}}` stands for a value that the program fills in.
+- `{{name}}` represents a value that the program fills in.
 - *error*: raised or returned as a problem. *help*: help of a command or option. *log*: name of a log event.
 - *output*: printed. *page*: a label of the web page. *prompt*: read by a model. *text*: part of one of these.
 """

@@ -302,7 +302,7 @@ class Machine(RuleBasedStateMachine):
         before = self.ground.count_contents()
         with self.resolver.after(moment, lambda: self._apply(act), late=late):
             committed = self._commit()
-        self._check_disturbed(committed, before, act.place, act.other)
+        self._check_disturbed(committed, before, act.path, act.other_path)
 
     def _commit(self):
         """Return the commit, or None after one of the expected failures."""

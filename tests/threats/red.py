@@ -112,9 +112,9 @@ def _make_verdict(proof, reports):
 def _find_worker_problem(_control):
     """Return the reason why workers do not start without a control, or an empty text."""
     try:
-        patience = Deadline(time.monotonic() + SECONDS)
-        with get_shared_zygote().spawn_worker({}, patience) as worker:
-            receive_hello(worker, patience)
+        deadline = Deadline(time.monotonic() + SECONDS)
+        with get_shared_zygote().spawn_worker({}, deadline) as worker:
+            receive_hello(worker, deadline)
     except MunimentError as error:
         return str(error)
     return ""

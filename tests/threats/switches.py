@@ -236,13 +236,13 @@ def source_for_children(name=None):
     # Tests inspect the memory of the process, so this code must leave nothing in it.
     return "".join(
         f"import sys; sys.path.extend(sys.argv[3:]); sys.path.append({TESTS!r})\n"
-        f"from threats.switches import switch_off_for_good; switch_off_for_good({each!r})\n"
-        "del switch_off_for_good; del sys.path[-len(sys.argv[3:]) - 1:]\n"
+        f"from threats.switches import switch_off_permanently; switch_off_permanently({each!r})\n"
+        "del switch_off_permanently; del sys.path[-len(sys.argv[3:]) - 1:]\n"
         for each in names
     )
 
 
-def switch_off_for_good(name):
+def switch_off_permanently(name):
     """Switch a control off for the rest of this process, and unload these modules."""
     load_controls()[name].off(Patches())
     for module in [each for each in sys.modules if each.split(".")[0] == "threats"]:

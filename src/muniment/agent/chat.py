@@ -1,15 +1,19 @@
-"""Convert a `ModelRequest` to the body of a Chat Completions request: a pure function of values.
+"""Convert a `ModelRequest` to the body of a Chat Completions request; this module does no I/O.
 
-There are three forms. `tools`: the tools of the run in the server's native format. `json`: one JSON object
-per turn; the server is requested to constrain it to a schema. `text`: the same object, requested only in the
-prompt, with the roles `user` and `assistant` in turns, as the strictest chat templates require.
+A request has one of three forms. `tools`: the model calls the tools of the run in the server's native format.
+`json`:
+the model answers with one JSON object per turn, and the server is requested to enforce a schema. `text`: the
+model answers with the same object, but only the prompt requests it. The roles `user` and `assistant` then
+alternate, as the strictest chat templates require.
 
-B1 A call of a model is never echoed unchanged. Arguments are serialised again as JSON, or omitted if they are
-   invalid, and names are reduced to plain characters, since servers reject a history with invalid ones.
-B2 Every call has a result, in its order; in the forms without tools it is a fenced text.
-B3 No message is empty: some servers reject one.
-B4 Long arguments of a call are echoed up to `MAX_ECHOED_CHARS`: a model cannot grow its history without
-   limit.
+B1 A call of a model is never repeated unchanged in later requests, because servers reject a history with
+   invalid calls. Arguments are serialised again as JSON, or omitted if they are invalid. Names are reduced to
+   plain characters.
+B2 Every call is followed by its result, in the same order; in the forms without tools the result is a fenced
+   text.
+B3 No message is empty, because some servers reject empty messages.
+B4 Each argument of a call is repeated up to `MAX_ECHOED_CHARS` characters, so that a model cannot make its
+   history arbitrarily long.
 
 Source: the OpenAI API reference, "Create chat completion".
 """
@@ -49,24 +53,25 @@ from muniment.sandbox.tools.calls import TOOLS, check_sizes
 
 # -- prompt ------------------------------------------------------------------------------------------
 #
-# The messages to a model. They are short, and all external text in them is fenced as data.
+# The messages to a model. They are short, and all text from outside the program is fenced as data.
 #
-# The delimiter of every fence contains a token that is random per run, so that no text inside can close its
-# fence. The prompt contains no secret, no host path and no data about the caller.
+# The delimiter of every fence contains a token that is random for each run, so that no text inside can close
+# its fence. The prompt contains no secret, no path of the host and no data about the caller.
 #
-# A model that calls tools reads `create_system_message` and `create_job_message`. One that acts by JSON also
-# reads `create_action_instructions`. One that only decides reads `create_decision_messages` instead.
+# A model that calls tools reads `create_system_message` and `create_job_message`. A model that acts by JSON
+# also reads `create_action_instructions`. A model that only decides reads `create_decision_messages` instead.
 
 MAX_INDEX_BYTES: Final = 8_000
-"""UTF-8 bytes of all indexes in a message, about 2 000 tokens: the limit for a model with a context of 8 192.
-The model finds the rest with `ls` and `grep`.
+"""Maximum UTF-8 bytes of all indexes in a message, about 2 000 tokens.
+
+A model with a context of 8 192 tokens can read them. It finds the other entries with `ls` and `grep`.
 """
 
 MAX_RELATED_BYTES: Final = 4_000
-"""UTF-8 bytes of the similar entries in a message."""
+"""Maximum UTF-8 bytes of all similar entries in a message."""
 
 MAX_RELATED_CHARS: Final = 400
-"""Characters of one similar entry."""
+"""Maximum characters of one similar entry in a message."""
 
 _SCOPES = """\
 `user` for the person (preferences, habits, identity, how they want to be helped), \
@@ -117,12 +122,14 @@ _EXAMPLES = (
     ("My sister comes to visit in May.", "user", "user"),
     ("The design documents are in the wiki, under Architecture.", "project", "reference"),
 )
-"""Six facts of one line, with the expected responses. They come first and never change, so that a server that
-caches the beginning of a prompt only reads the fact.
+"""Six facts of one line, with the expected responses.
+
+They are first in the prompt and never change, so that a server that caches the beginning of a prompt only has
+to read the fact.
 """
 
 _FACT_CHARS: Final = 600
-"""Characters of a fact by which the model classifies it."""
+"""Characters of a fact that the model reads to classify it."""
 
 _UPDATE = """\
 You see two sentences of a memory, an old one and a new one. Can both be true at the same time? \
@@ -138,31 +145,37 @@ _UPDATE_EXAMPLES = (
     ("We store images in S3.", "Images are kept in our own MinIO, we left S3.", "no"),
     ("My sister lives in Oslo.", "Her boss now lives in Rome.", "yes"),
 )
-"""Old and new sentence, and the response. If models of 1.5 B parameters are queried whether a fact is an
-update, they confirm almost any similar pair; with this query they answer `no` seldom, and then correctly.
+"""Old sentence, new sentence, and the expected response.
+
+Models of 1.5 B parameters confirm almost any similar pair if they are queried whether a fact is an update.
+With this query they seldom answer `no`, and then correctly.
 """
 
 _NEAR_CHARS: Final = 300
-"""Characters of an entry in a query to a model."""
+"""Characters of an entry that the model reads in an update query."""
 
 NUDGE: Final = UserMessage(
     "Your answer was empty, cut off or not in the required form. "
     "Do the next step for the fact, or state in one sentence why not."
 )
-"""The message after an invalid reply, once."""
+"""The reminder after the first invalid reply of a model."""
 
 NOTHING_WRITTEN: Final = UserMessage(
     "Nothing is written yet: call write_file with the fact in its own words. "
     "If an entry that you read already contains it, give its path."
 )
-"""The message after words that would end a run in which nothing was written."""
+"""The reminder after a reply in words that would end a run in which nothing was written."""
 
 _CLEAN_TOOLS = ("write_file", "edit")
 
 
 @dataclass(frozen=True, slots=True)
 class IndexExcerpt:
-    """The index of a scope as a model sees it, with the trust of its content."""
+    """The index of a scope as a model sees it.
+
+    Attributes:
+        trust: the trust that the policy gives to the scope.
+    """
 
     scope: Scope
     trust: Trust
@@ -170,13 +183,13 @@ class IndexExcerpt:
 
 
 def create_system_message(brief: Brief) -> SystemMessage:
-    """Return the instructions of a run."""
+    """Return the instructions for a model that acts in a run."""
     related_instructions = "" if brief.context is ContextMode.CLEAN else _RELATED_INSTRUCTIONS
     return SystemMessage(_SYSTEM.format(look=related_instructions, where=_SCOPES, data=_DATA))
 
 
 def create_decision_messages(brief: Brief) -> tuple[Message, ...]:
-    """Return the messages of a run in which the model only decides: examples as turns, then the fact."""
+    """Return the messages for a model that only decides: instructions, examples as turns, and the fact."""
     instructions = _DECISION.format(
         scopes=" or ".join(_SCOPE_LABELS.get(each, each) for each in brief.writable)
     )
@@ -190,14 +203,20 @@ def create_decision_messages(brief: Brief) -> tuple[Message, ...]:
 
 
 def create_action_instructions(tools: Sequence[ToolSpec]) -> str:
-    """Return the instructions for calling `tools` with JSON replies."""
+    """Return the instructions for a model that calls `tools` by JSON replies."""
     actions = "\n".join(f"{tool.name} ({_list_arguments(tool)}): {tool.description}" for tool in tools)
     offers_ls = any(tool.name == "ls" for tool in tools)
     return _ACTIONS.format(example=_EXAMPLE if offers_ls else _EXAMPLE_DONE, actions=actions)
 
 
 def create_job_message(brief: Brief, indexes: Sequence[IndexExcerpt], token: str) -> UserMessage:
-    """Return the job: scopes, indexes within `MAX_INDEX_BYTES`, and the fact, each fenced with `token`."""
+    """Return the job of a run: its scopes, its indexes, similar entries and the fact.
+
+    Args:
+        brief: the job.
+        indexes: the indexes of the scopes; together at most `MAX_INDEX_BYTES` of them are shown.
+        token: random text that marks the fences around data.
+    """
     scopes = ", ".join(f"{scope.name}{'' if scope.writable else ' (read only)'}" for scope in brief.scopes)
     parts = [f"Scopes of this run: {scopes}."]
     for index in indexes:
@@ -212,19 +231,19 @@ def create_job_message(brief: Brief, indexes: Sequence[IndexExcerpt], token: str
 
 
 def _format_related(entry: RelatedEntry) -> str:
-    """Return a similar entry as a model sees it: one line, and its text."""
+    """Format a similar entry for a model: its path, trust, age and title on one line, then its text."""
     text = shorten(" ".join(entry.body.split()), MAX_RELATED_CHARS)
     return f"{entry.path.text} (trust: {entry.trust}, {entry.age}): {clean_title_line(entry.title)}\n  {text}"
 
 
 def list_tools(context: ContextMode) -> tuple[ToolSpec, ...]:
-    """Return the tools of a run: all five, or in `clean` runs only those that show nothing."""
+    """Return the tools of a run: all five, or in a `clean` run only those that show no existing data."""
     names = _CLEAN_TOOLS if context is ContextMode.CLEAN else tuple(TOOLS)
     return tuple(_SPECS[name] for name in names)
 
 
 def _cut_lines(text: str, max_bytes: int) -> str:
-    """Return the first complete lines of `text` that fit into `max_bytes` bytes, and how many are missing."""
+    """Return the first lines of `text` that fit into `max_bytes` bytes; a note counts the other lines."""
     selected: list[str] = []
     lines = text.splitlines()
     for line in lines:
@@ -248,7 +267,7 @@ def _create_tool_spec(name: str) -> ToolSpec:
 
 
 def _remove_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without the titles and the docstring that pydantic adds: they only cost tokens."""
+    """Return a schema without the titles and the docstring that pydantic adds, because they cost tokens."""
     properties = {
         name: {key: value for key, value in each.items() if key != "title"}
         for name, each in schema["properties"].items()
@@ -259,7 +278,12 @@ def _remove_titles(schema: dict[str, Any]) -> dict[str, Any]:
 def create_object_schema(
     properties: Mapping[str, Any], required: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return the JSON Schema of an object with exactly some properties; None: all of them are required."""
+    """Return the JSON Schema of an object that has only certain properties.
+
+    Args:
+        properties: the properties and their schemas.
+        required: the names of required properties; None: all.
+    """
     return {
         "type": "object",
         "properties": dict(properties),
@@ -274,27 +298,30 @@ _SPECS: Mapping[str, ToolSpec] = {name: _create_tool_spec(name) for name in TOOL
 # -- chat --------------------------------------------------------------------------------------------
 
 Form = Literal["tools", "json", "text"]
-"""The form of one request. A user chooses a protocol (`model.PROTOCOLS`), which determines the forms to try.
+"""The form of one request.
+
+The protocol that a user chooses (`model.PROTOCOLS`) determines which forms are tried.
 """
 
 Document = dict[str, Any]
 
 ANSWER_TOKENS: Final = 1024
-"""Tokens that a reply may have in addition to the fact: the limit for one that repeats itself. At ten per
-second this takes a third of the time of a run.
+"""Tokens that a reply may have in addition to those for the fact.
+
+At ten per second, they take a third of the time of a run.
 """
 
 DECISION_TOKENS: Final = 64
-"""Tokens of a reply that only decides; it needs about ten."""
+"""Maximum tokens of a reply that only decides; it needs about ten."""
 
 FACT_BYTES_PER_TOKEN: Final = 2
-"""UTF-8 bytes of a fact per token that a reply may have: no common tokenizer needs more tokens."""
+"""For each two UTF-8 bytes of the fact, a reply may have one more token: no common tokenizer needs more."""
 
 MAX_ECHOED_CHARS: Final = 70_000
-"""Characters of an argument in the history: the longest fact with its front matter."""
+"""Maximum characters of an argument in the history: the longest fact with its front matter."""
 
 MAX_BOUNDED_CHARS: Final = 1900
-"""The greatest bound of a string in a schema: llama.cpp rejects a repetition beyond 2 000."""
+"""Maximum length of a string that a schema may require: llama.cpp rejects a repetition of more than 2 000."""
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 _SHORT_CHARS: Final = 300
@@ -303,12 +330,12 @@ _NOTHING: Final = "(nothing)"
 
 
 def build_body(request: ModelRequest, form: Form, model: str) -> Document:
-    """Return the body of the request.
+    """Return the body of a Chat Completions request.
 
     Args:
-        request: one model call; its schema is used in the form `json`.
-        form: how the model calls tools.
-        model: the server's name for it.
+        request: the call of the model; its schema is used only in the form `json`.
+        form: how the model answers, see the module docstring.
+        model: the name that the server uses for the model.
     """
     document: Document = {"model": model, "messages": _create_messages(request, form)}
     if form == "tools" and request.tools:
@@ -320,12 +347,12 @@ def build_body(request: ModelRequest, form: Form, model: str) -> Document:
 
 
 def limit_tokens(fact: str) -> int:
-    """Return the maximum number of tokens of one reply."""
+    """Return the maximum number of tokens of one reply about `fact`."""
     return ANSWER_TOKENS + len(fact.encode()) // FACT_BYTES_PER_TOKEN
 
 
 def add_actions(request: ModelRequest) -> ModelRequest:
-    """Return `request` for a model that acts by JSON, with instructions and a schema for actions."""
+    """Return `request` for a model that calls tools by JSON replies, with instructions and a schema."""
     first, *rest = request.messages
     if isinstance(first, SystemMessage):
         first = SystemMessage(f"{first.text}\n\n{create_action_instructions(request.tools)}")
@@ -346,7 +373,13 @@ def _create_action_schema(name: str, parameters: Mapping[str, Any], *, is_long: 
 
 
 def _bound_string(key: str, schema: Mapping[str, Any], *, is_long: bool) -> Document:
-    """Return the schema of a bounded string; unbounded if the fact is too long for a grammar to count."""
+    """Return the schema of a string argument with a maximum length.
+
+    Args:
+        key: the name of the argument.
+        schema: the schema of the string.
+        is_long: whether the fact is too long for a limit; then the arguments for the fact get none.
+    """
     if key not in {"content", "old_string", "new_string"}:
         return {**schema, "maxLength": _SHORT_CHARS}
     return dict(schema) if is_long else {**schema, "maxLength": MAX_BOUNDED_CHARS}
@@ -397,7 +430,10 @@ def _format_call(call: ToolCall) -> Document:
 
 
 def _clean_arguments(arguments: Any) -> Document:
-    """Return arguments for a history (B1, B4), or an empty object if no tool would accept them."""
+    """Return the arguments of a call for the history, or an empty object if no tool would accept them.
+
+    Long texts are cut to `MAX_ECHOED_CHARS` characters.
+    """
     if not isinstance(arguments, Mapping):
         return {}
     cut = {
@@ -414,7 +450,13 @@ def _clean_arguments(arguments: Any) -> Document:
 
 
 def _format_text(message: Message, tools: Mapping[str, str], token: str) -> tuple[str, str]:
-    """Return role and text of a message in the forms without tools."""
+    """Return the role and the text of a message, for the forms without native tools.
+
+    Args:
+        message: the message.
+        tools: the names of the called tools, by the id of the call.
+        token: random text that marks the fences around data.
+    """
     match message:
         case SystemMessage(text):
             return "system", text
@@ -435,7 +477,7 @@ def _format_action(call: ToolCall) -> str:
 
 
 def _merge_roles(texts_by_role: Iterable[tuple[str, str]]) -> list[Document]:
-    """Return messages with consecutive texts of the same role merged."""
+    """Return the messages; consecutive texts of the same role become one message."""
     turns: list[tuple[str, list[str]]] = []
     for role, text in texts_by_role:
         if turns and turns[-1][0] == role:
@@ -446,47 +488,56 @@ def _merge_roles(texts_by_role: Iterable[tuple[str, str]]) -> list[Document]:
 
 
 def list_displayed_texts(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Return the texts that the model of a run saw as data: the job and the results."""
+    """Return the texts that the model of a run saw as data: its job, reminders, and the results of tools."""
     return tuple(message.text for message in messages if isinstance(message, UserMessage | ToolMessage))
 
 
 # -- decisions ---------------------------------------------------------------------------------------
 #
-# `protocol = "decide"`: the model chooses scope and type of a fact once, and code writes it. If a similar
-# entry exists, a second query asks whether both can be true; if not, the fact replaces it.
+# The protocol `decide`: the model chooses only scope and type of a fact, and code writes it. If a similar
+# entry exists, a second query asks whether both can be true. If the model answers `no`, the fact replaces
+# that entry.
 #
 # The rules (`filing.py`) choose title, topic and file, and write the fact verbatim. So a weak or hostile
 # model can only choose a wrong scope or type, or replace an entry about the same subject with at most the
 # same trust. If the rules are sure, the model is not queried.
 #
-# Nothing is stored between turns: the decision is in the messages, as the words of the reply with the first
-# calls.
+# Nothing is stored between turns: the text of the reply with the first calls contains the decision.
 
 MAX_DECISION_CHARS: Final = 32_768
-"""Characters of a model's text that are searched for a decision: the last ones, after its thinking."""
+"""Characters of a model's text in which a decision is searched: the last ones, which follow its thinking."""
 
 MAX_ATTEMPTS: Final = 16
-"""Positions of a model's text at which a decision is searched."""
+"""Maximum positions of a model's text at which a JSON object is tried."""
 
 _JOB_MESSAGES: Final = 2
-"""Messages of a run before the model's first: instructions and job."""
+"""Messages of a run before the first reply of the model: the instructions and the job."""
 
 
 def create_decision_query(request: ModelRequest) -> ModelRequest:
-    """Return `request` as the one query to the model: no tools, and a schema for the decision."""
+    """Return the query for scope and type of the fact of `request`: without tools, and with a schema."""
     schema = "decision", _create_enum_schema(scope=request.brief.writable, type=TYPES)
     return replace(request, messages=create_decision_messages(request.brief), tools=(), schema=schema)
 
 
 def decide_if_sure(brief: Brief) -> tuple[Decision, ...]:
-    """Return the decisions of the rules if no cue contradicts them or the fact is a list, else none."""
+    """Return the decisions of the built-in rules if they are sure; otherwise an empty tuple.
+
+    The rules are sure if all cues of the fact support the same scope, or if the fact is a list of independent
+    facts.
+    """
     decisions, reading = decide_entries(brief), read_cues(brief.fact)
     is_sure = reading.is_sure and reading.scope in brief.writable
     return decisions if is_sure or len(decisions) > 1 else ()
 
 
 def parse_decision(text: str, brief: Brief) -> tuple[Decision, ...]:
-    """Return the decision in a model's text, or nothing if it is invalid or not within the choices."""
+    """Return the decisions that follow from a model's text, or an empty tuple if the text is invalid.
+
+    Args:
+        text: the reply of the model, which should contain scope and type.
+        brief: the job; the scope must be one in which the run may write.
+    """
     found = [each for each in _find_objects(text) if "scope" in each]
     match found[-1:]:
         case [{"scope": str(scope), "type": str(kind)}]:
@@ -499,14 +550,20 @@ def parse_decision(text: str, brief: Brief) -> tuple[Decision, ...]:
 
 
 def find_near_entry(decisions: Sequence[Decision], brief: Brief) -> RelatedEntry | None:
-    """Return the entry for a query to the model, or None if the rules decide or the fact is a list."""
+    """Return the similar entry about which the model should be queried: can it and the fact both be true?
+
+    Return None if no entry is similar, if the fact is a list, or if the rules have decided.
+    """
     if len(decisions) != 1 or decisions[0].updates is not None or is_known(decisions[0].text, brief):
         return None
     return next((each for each in iterate_replaceable(decisions[0], brief) if each.is_visible), None)
 
 
 def create_update_query(request: ModelRequest, entry: RelatedEntry) -> ModelRequest:
-    """Return the query whether a fact replaces an entry: examples as turns, then the case."""
+    """Return the query whether `entry` and the fact of `request` can both be true.
+
+    Its messages are instructions, examples as earlier turns, and both texts.
+    """
     examples = (
         message
         for old, new, answer in _UPDATE_EXAMPLES
@@ -518,7 +575,15 @@ def create_update_query(request: ModelRequest, entry: RelatedEntry) -> ModelRequ
 
 
 def apply_update(decision: Decision, text: str, entry: RelatedEntry) -> Decision:
-    """Return a decision with the result of the update query; unchanged if the response is invalid."""
+    """Return the decision after the update query: it replaces `entry` if the model answered `no`.
+
+    An invalid answer changes nothing.
+
+    Args:
+        decision: the decision so far.
+        text: the reply of the model.
+        entry: the similar entry.
+    """
     match [each for each in _find_objects(text) if "both" in each][-1:]:
         case [{"both": "no"}]:
             return replace(decision, updates=entry.path)
@@ -527,7 +592,10 @@ def apply_update(decision: Decision, text: str, entry: RelatedEntry) -> Decision
 
 
 def create_first_reply(decisions: Sequence[Decision], request: ModelRequest) -> Reply:
-    """Return the first step for `decisions`, with them as its words for later turns."""
+    """Return the first reply of a run in which the model only decides.
+
+    It contains the first calls, and as its text the decisions, which later turns read again.
+    """
     reply = create_next_reply(decisions, replace(request, messages=request.messages[:_JOB_MESSAGES]))
     updates = "" if decisions[0].updates is None else decisions[0].updates.text
     decided = {"scope": decisions[0].scope, "type": decisions[0].type}
@@ -538,7 +606,7 @@ def create_first_reply(decisions: Sequence[Decision], request: ModelRequest) -> 
 
 
 def create_later_reply(request: ModelRequest) -> Reply | None:
-    """Return the next step for the decisions of an earlier turn of the run, or None without a decision."""
+    """Return the next reply after the decisions of an earlier turn, or None without such a turn."""
     for index, message in enumerate(request.messages):
         if isinstance(message, AssistantMessage) and message.calls:
             decisions = _parse_decided(message.text, request.brief)
@@ -549,7 +617,7 @@ def create_later_reply(request: ModelRequest) -> Reply | None:
 
 
 def _parse_decided(text: str, brief: Brief) -> tuple[Decision, ...]:
-    """Return the decisions that `create_first_reply` wrote into the words of a turn."""
+    """Return the decisions that `create_first_reply` wrote into the text of an earlier turn."""
     match list(_find_objects(text))[-1:]:
         case [{"items": _}]:
             return parse_decision(text, brief) or decide_entries(brief)
@@ -566,14 +634,17 @@ def _format_case(old: str, new: str) -> str:
 
 
 def _create_enum_schema(**members: Sequence[str]) -> Document:
-    """Return the JSON Schema of an object whose members each have one of some texts."""
+    """Return the JSON Schema of an object in which each member has one of several texts."""
     return create_object_schema(
         {name: {"type": "string", "enum": list(values)} for name, values in members.items()}
     )
 
 
 def _find_objects(text: str) -> Iterator[Any]:
-    """Yield the text as one JSON object, or the objects in it, after the model's thinking."""
+    """Yield the JSON objects in a model's text.
+
+    If the complete text is one object, yield it; otherwise yield the objects after the model's thinking.
+    """
     with suppress(NotJson):
         complete_object = parse_json(text[:MAX_DECISION_CHARS])
         if isinstance(complete_object, dict):

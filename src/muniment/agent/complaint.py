@@ -1,7 +1,7 @@
-"""The problem reported by a server that does not return a completion, and the possible reactions.
+"""Find the reason why a server returned no completion, and the reaction that may help.
 
-A pure function of the status and the body. Servers report the same problems in different words; the words are
-searched if the status alone does not decide.
+The result depends only on the status and the body of the response. Servers report the same problem in
+different words, so the words are searched if the status alone does not decide.
 
 Source: RFC 9110 for the statuses; error texts of the OpenAI API, llama.cpp, vLLM and Ollama.
 """
@@ -20,12 +20,14 @@ from muniment.content.exact_json import NotJson, parse_json
 from muniment.content.gates import clean_foreign_line
 
 Kind = Literal["overflow", "limit", "form", "failed", "busy", "final"]
-"""The next step: fewer messages; another limit of tokens; another form; the same again and then another form;
-the same again; stop.
+"""The next step after a problem.
+
+`overflow`: send fewer messages. `limit`: use another limit of tokens. `form`: use another form. `failed`:
+send the same request again, and then use another form. `busy`: send the same request again. `final`: stop.
 """
 
 MAX_MESSAGE_CHARS: Final = 200
-"""Characters of a server's text in an error."""
+"""Maximum characters of the server's text in an error message."""
 
 _OVERFLOW: Final = re.compile(
     r"context[ _-]?(?:length|size|window)|maximum context|too many tokens|(?:prompt|input) is too long",
@@ -40,12 +42,12 @@ _FORM: Final = frozenset({400, 415, 422, 501})
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """The reason for a missing completion.
+    """The reason why a response contains no completion.
 
     Attributes:
-        kind: the possible reaction.
-        message: for the operator, one line.
-        wait: seconds that the server requests to wait; 0 if it does not.
+        kind: the next step that may help.
+        message: the message for the operator, on one line.
+        wait: seconds that the server requests to wait; 0: none requested.
     """
 
     kind: Kind
@@ -54,13 +56,13 @@ class Complaint:
 
 
 def parse_complaint(status: int, content: bytes, retry_after: str = "", *, has_key: bool = True) -> Complaint:
-    """Return the complaint of a response with a status other than 2xx.
+    """Return the problem that a response with a status other than 2xx reports.
 
     Args:
-        status: of HTTP.
+        status: the HTTP status.
         content: the body.
-        retry_after: the header of that name.
-        has_key: whether a key was sent.
+        retry_after: the value of the header Retry-After; empty: missing.
+        has_key: whether the request contained a key.
     """
     if status == 401 and not has_key:  # noqa: PLR2004  RFC 9110, 15.5.2
         return Complaint("final", f"the server requires a key (401), and none was sent; pass one: {_KEYS}")
@@ -68,7 +70,10 @@ def parse_complaint(status: int, content: bytes, retry_after: str = "", *, has_k
 
 
 def find_complaint(content: bytes) -> Complaint | None:
-    """Return the complaint in a 2xx, with the status of its code or else 500; None without an error."""
+    """Return the problem that a response with status 2xx reports in its body, or None without one.
+
+    The code in the body is used as the status if it is an HTTP status; otherwise 500.
+    """
     error = _parse_error(content)
     code = error.get("code")
     status = code if isinstance(code, int) and code in range(400, 600) else 500
@@ -107,7 +112,10 @@ def _classify(status: int, error: Mapping[str, Any], retry_after: str) -> Compla
 
 
 def _parse_error(content: bytes) -> dict[str, Any]:
-    """Return the error object of a body, with its `message` if present; empty if the body has no error."""
+    """Return the error in a body as a dictionary, with its `message` if it has one.
+
+    The dictionary is empty if the body contains no error.
+    """
     try:
         document = parse_json(content)
     except NotJson:
@@ -131,7 +139,7 @@ def _shorten(text: str) -> str:
 
 
 def _parse_retry_after(retry_after: str) -> float:
-    """Return the seconds of a `Retry-After`, given as a number or as a date, or 0 if it is neither."""
+    """Convert the header Retry-After, a number or a date, to seconds; anything else becomes 0."""
     with suppress(ValueError, OverflowError):
         return max(0.0, float(int(retry_after)))
     with suppress(ValueError, OverflowError, TypeError):

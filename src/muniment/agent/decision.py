@@ -1,7 +1,8 @@
-"""The decision about a fact, and the cues by which the rules make it.
+"""The decision where to store a fact, and the cues by which the built-in rules make it.
 
-A `Decision` comes from the rules, or from a language model that may decide but not write. Later steps do not
-trust it: the file name is judged like any other path.
+A cue is a phrase that signals something about a fact, for example that it is about the user. A `Decision`
+comes from these rules, or from a language model that may decide but not write. Later steps do not trust a
+decision: the file name is judged like any other path.
 """
 
 from __future__ import annotations
@@ -23,34 +24,35 @@ from muniment.kernel.path import CanonicalPath
 
 # -- cues --------------------------------------------------------------------------------------------
 #
-# The cue tables of `load_cues.toml`, compiled once on first use, and the folding of the texts that they
-# match.
+# The tables of cues in `cues.toml`, compiled once on first use; and the conversion of texts to the form in
+# which cues are searched.
 #
-# A text is folded to words between single spaces, with a space at each end. A cue is searched in that string.
-# It has no repetition, so the search is linear in the text. Only the first `CUE_CHARS` characters of a fact
-# are searched.
+# In this form, a text consists of lower-case words between single spaces, with a space at each end. A cue is
+# searched as a plain substring, so the search is linear in the text. Only the first `CUE_CHARS` characters of
+# a fact are searched.
 #
-# The file explains the meaning of the cues and how their weights were chosen.
+# The file explains what the cues mean, and how their weights were chosen.
 
 CUE_CHARS: Final = 2_000
-"""Characters of a fact that are searched for cues: its subject is at the beginning."""
+"""Characters of a fact in which cues are searched: the beginning of a fact names its subject."""
 
 _EXCEPTION_SEPARATOR: Final = "|"
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
+"""Matches a letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A text to search for in folded text.
+    """A phrase that is searched in a text that `fold_words` has converted.
 
     Attributes:
-        text: the words; a space marks the beginning or the end of a word.
-        is_opening: whether it counts only at the start of the text.
-        exceptions: texts that must not follow.
+        text: the words of the phrase; a space at its beginning or end marks the beginning or the end of a
+            word.
+        is_opening: whether the phrase counts only at the start of the text.
+        exceptions: texts that must not follow the phrase.
     """
 
     text: str
@@ -58,7 +60,7 @@ class Cue:
     exceptions: tuple[str, ...]
 
     def find_spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield start and end of its words at each occurrence."""
+        """Yield the start and the end index of each occurrence of the phrase, without surrounding spaces."""
         found = text.find(self.text, 0, len(self.text) if self.is_opening else None)
         while found >= 0:
             start = found + (self.text.startswith(" ") and not self.is_opening)
@@ -70,16 +72,19 @@ class Cue:
 
 @dataclass(frozen=True, slots=True)
 class CueTable:
-    """Cues with the same meaning, the longest first: of several that begin at one place, it counts."""
+    """Cues with the same meaning, the longest first.
+
+    If several cues occur at the same place, only the longest is counted.
+    """
 
     cues: tuple[Cue, ...]
 
     def occurs(self, text: str) -> bool:
-        """Return whether any of them occurs in folded text."""
+        """Return whether any cue of the table occurs in a text that `fold_words` has converted."""
         return any(True for _ in self._find_spans(text))
 
     def count_matches(self, text: str) -> int:
-        """Return how many of them occur in a text without overlap."""
+        """Return the number of cues of the table in a text; cues that overlap count once."""
         counted = covered_until = 0
         for start, end in sorted(self._find_spans(text), key=itemgetter(0)):
             if start >= covered_until:
@@ -87,7 +92,7 @@ class CueTable:
         return counted
 
     def find_first_end(self, text: str) -> int | None:
-        """Return the end of the words of the first cue in a text, or None if no cue occurs."""
+        """Return the index at which the first cue in a text ends, or None if no cue occurs."""
         return next((end for _, end in self._find_spans(text)), None)
 
     def _find_spans(self, text: str) -> Iterator[tuple[int, int]]:
@@ -96,11 +101,13 @@ class CueTable:
 
 @dataclass(frozen=True, slots=True)
 class CueClass:
-    """Cues with the same meaning for a fact, and the weight of that meaning.
+    """Cues with the same meaning for a fact, and the weight of this meaning.
 
     Attributes:
-        scope: the scope that it supports, `user` or `project`.
-        weight: its contribution to the sum of that scope, once.
+        name: the name of the class in `cues.toml`.
+        scope: the scope that these cues support, `user` or `project`.
+        weight: the number that is added to the sum of this scope, once for any number of cues.
+        table: the cues.
     """
 
     name: str
@@ -111,11 +118,16 @@ class CueClass:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Every table of `load_cues.toml`, ready to be matched against `fold_words` text.
+    """All tables of `cues.toml`, ready to be searched in texts that `fold_words` has converted.
 
     Attributes:
-        updates: the tables of `updates.py`, as written.
-        chatter: phrases without content, as written, by language.
+        classes: the cues that support a scope.
+        pointer: cues of facts that refer to a source.
+        lead_in: introductions at the start of a fact, which are skipped.
+        opening: words that open a subordinate clause.
+        topics: the topics, which become folders, with their cues.
+        updates: the phrases for `updates.py`, as written in the file.
+        chatter: phrases without content, such as thanks, as written in the file; one tuple for each language.
     """
 
     classes: tuple[CueClass, ...]
@@ -129,7 +141,7 @@ class Cues:
 
 @cache
 def load_cues() -> Cues:
-    """Return the tables of the package. Cost: reads and compiles one file, once per process."""
+    """Return the cue tables of the package. Cost: reads and compiles one file, once per process."""
     tables = load_package_tables("muniment.agent", "cues")
     classes = tuple(
         CueClass(name, table["scope"], table["weight"], build_cue_table(_read_cues(table)))
@@ -149,13 +161,10 @@ def load_cues() -> Cues:
 
 
 def fold_words(text: str) -> str:
-    """Return `text` in the form that cues match: lower-case words between single spaces.
+    """Convert a text to the form in which cues are searched: lower-case words between single spaces.
 
-    The text has a space at each end. Accents of Latin, Greek and Cyrillic letters are dropped, so that `cafe`
-    and `café` are one word; the marks of other scripts are letters there, and stay.
-
-    Accents of Latin, Greek and Cyrillic letters are dropped, so that `cafe` and `café` are one word; the
-    marks of other scripts are letters there, and stay.
+    The result has a space at each end. Accents of Latin, Greek and Cyrillic letters are dropped, so that
+    `cafe` and `café` are the same word. The marks of other scripts stay, because they are letters there.
     """
     if text.isascii():
         return f" {' '.join(_ASCII_WORD.findall(text.lower()))} "
@@ -170,12 +179,12 @@ def fold_words(text: str) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Return whether `text` contains a letter of a script without spaces between words."""
+    """Return whether `text` contains a letter of a script without spaces between words, such as Thai."""
     return _UNSPACED.search(text) is not None
 
 
 def _read_cues(table: dict[str, object]) -> list[str]:
-    """Return all cues of a table with one line per language."""
+    """Return all cues of a table that has one line for each language."""
     return [
         cue
         for key, line in table.items()
@@ -189,7 +198,7 @@ def _split_cues(line: str) -> list[str]:
 
 
 def build_cue_table(lines: list[str]) -> CueTable:
-    """Return the cues of `lines`, the longer ones first."""
+    """Return a table of the cues in `lines`, the longest first."""
     return CueTable(tuple(map(_parse_cue, sorted(lines, key=len, reverse=True))))
 
 
@@ -216,10 +225,13 @@ class Decision:
     """The decision where and how to store a fact.
 
     Attributes:
-        file: the path in the scope, `topic/slug.md` or `slug.md`; if the name is in use, a number is added.
-        title: one line, at most `TITLE_CHARS` characters.
+        scope: the scope.
+        type: the type of the entry.
+        file: the path in the scope, `topic/slug.md` or `slug.md`. If the name is in use, a suffix is added to
+            it.
+        title: the title on one line, at most `TITLE_CHARS` characters.
         text: the fact, verbatim.
-        updates: the entry that it replaces; None: it gets a new file.
+        updates: the entry that the fact replaces; None: the fact gets a new file.
     """
 
     scope: Scope
@@ -231,5 +243,5 @@ class Decision:
 
     @property
     def description(self) -> str:
-        """Return the text on one line, see `content.titles.derive_description`."""
+        """Return the description for the front matter: the beginning of the text, on one line."""
         return derive_description(self.text)

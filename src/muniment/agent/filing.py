@@ -1,17 +1,19 @@
-"""Write a `Decision` with the tools of a run, one `Reply` per turn.
+"""Write the fact of a `Decision` with the tools of a run, one `Reply` per turn.
 
-It writes once (`write_file`), and ends with a sentence. The brief contains the similar entries
-(`model.RelatedEntry`), so it does not search. The next step is read from the messages alone, so that any
-stateless
-model may drive it: the rules, or a language model that only decides.
+This code writes once (`write_file`), and ends with a sentence. It does not search, because the brief contains
+the similar entries (`model.RelatedEntry`). It stores nothing between turns: the messages alone determine the
+next step. So both models without own actions can use it: the built-in rules, and a language model that only
+decides.
 
-F1  The text is written verbatim below the front matter: to a new name, or to the entry that it updates.
-F2  No other file is replaced: if a name is in use, a digest is added.
-F3  A known fact is not written again; the last words contain the path of its entry.
-F4  A denied name is avoided once: if the update of an entry is denied, by a new file; if the policy does not
-    grant a topic folder, by the scope itself. Any other denial ends the attempt. At most `MAX_WRITES` writes
-    are tried, in at most three turns.
-F5  Separate items of a list are written one by one, in the same turns.
+F1  The text is written verbatim below the front matter: to a new file, or to the entry that it updates.
+F2  No other file is replaced: if a name is in use, a digest is added to it.
+F3  If an entry already contains the fact, nothing is written; the final sentence contains the path of that
+    entry.
+F4  If a write is denied, another name may be tried once. If the update of an entry is denied, the fact is
+    written to a new file. If the policy allows no file in the topic folder, it is written directly into the
+    scope. After any other denial, the attempt ends. There are at most `MAX_WRITES` writes, in at most three
+    turns.
+F5  The independent items of a list are written to separate files, in the same turns.
 """
 
 from __future__ import annotations
@@ -53,21 +55,28 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 # -- filing ------------------------------------------------------------------------------------------
 
 MAX_WRITES: Final = 2
-"""Attempts to write one text."""
+"""Maximum attempts to write one text."""
 
 TURNS_TO_WRITE: Final = 2
-"""Turns for a write and the final sentence. If no more are left, as after a conflict, a digest is added to
-the name: a duplicate fact is better than a lost one.
+"""Turns for one write and the final sentence.
+
+If only these are left, for example after a conflict, a digest is added to the name, so that the write
+succeeds: a duplicate fact is better than a lost one.
 """
 
 _AVOIDABLE_CODES: Final = frozenset({"not_read", "exists_as", "not_a_file", "bad_name"})
-"""Codes of a write that another name may avoid."""
+"""Codes of a failed write that may not occur with another name."""
 
 _Write = tuple[ToolCall, ToolMessage]
 
 
 def create_next_reply(decisions: Sequence[Decision], request: ModelRequest) -> Reply:
-    """Return the next step for `decisions`, given the results of the run."""
+    """Return the next step for `decisions`: the next writes, or the final sentences.
+
+    Args:
+        decisions: where to store each fact.
+        request: the request to the model, with the results of earlier writes.
+    """
     filings = [_Writing(number, each, request) for number, each in enumerate(decisions, 1)]
     if calls := tuple(call for each in filings if (call := each.create_call()) is not None):
         return Reply(calls=calls)
@@ -75,14 +84,20 @@ def create_next_reply(decisions: Sequence[Decision], request: ModelRequest) -> R
 
 
 class _Writing:
-    """The progress of one decision in a run."""
+    """The progress of one decision in a run.
+
+    Args:
+        number: the number of the decision, which is part of the ids of its calls.
+        decision: where to store the fact.
+        request: the request to the model, with the results of earlier writes.
+    """
 
     def __init__(self, number: int, decision: Decision, request: ModelRequest) -> None:
         self._number, self._decision, self._brief = number, decision, request.brief
         self._writes = list(_iterate_writes(f"write-{number}-", request.messages))
         self._known = _find_known(decision.text, request.brief)
         self._may_write = any(tool.name == "write_file" for tool in request.tools)
-        # In a run without reads (`clean`) every name is equally good: code finds a free one.
+        # In a run without reading tools (`clean`), the name does not matter: later code finds a free one.
         self._is_blind = (
             not self._writes
             and any(tool.name == "read_file" for tool in request.tools)
@@ -90,7 +105,7 @@ class _Writing:
         )
 
     def create_call(self) -> ToolCall | None:
-        """Return the next write, or None if no further write is possible or needed."""
+        """Return the next write for the decision, or None if no further write is possible or needed."""
         is_done = bool(self._writes) and self._writes[-1][1].verdict == "allow"
         is_stuck = bool(self._writes) and not self._can_avoid()
         if self._known is not None or is_done or is_stuck or not self._may_write:
@@ -102,7 +117,7 @@ class _Writing:
         return ToolCall(call_id, "write_file", {"path": self._choose_free_path(), "content": content})
 
     def describe_result(self) -> str:
-        """Return the final sentence about the result."""
+        """Return the final sentence: the path of the saved fact, or the reason why it was not saved."""
         if self._known is not None:
             return f"Already known: {self._known.text}"
         if not self._writes:
@@ -113,14 +128,14 @@ class _Writing:
         return f"Not saved: the write failed with {answer.code}."
 
     def _can_avoid(self) -> bool:
-        """Return whether a write to another name may have another result than the last one."""
+        """Return whether another name may help after the last write has failed."""
         code = self._writes[-1][1].code
         was_update = len(self._writes) == 1 and self._decision.updates is not None
         is_in_folder = code == "refused" and "/" in self._decision.file
         return len(self._writes) < MAX_WRITES and (code in _AVOIDABLE_CODES or was_update or is_in_folder)
 
     def _choose_free_path(self) -> str:
-        """Return the first name that is not known to be in use (F1, F2)."""
+        """Return the path for the next write: the entry to update, or the first path that may be free."""
         used_paths = {fold(each.path.text) for each in self._brief.related}
         used_paths.update(fold(call.arguments["path"]) for call, _ in self._writes)
         if self._decision.updates is not None and not self._writes:
@@ -128,9 +143,9 @@ class _Writing:
         return next(path for path in self._iterate_paths() if fold(path) not in used_paths)
 
     def _iterate_paths(self) -> Iterator[str]:
-        """Yield paths to try, in order.
+        """Yield the paths to try, in order.
 
-        The last ones are free unless another process created them on purpose.
+        The later paths are free, unless another process has created them on purpose.
         """
         decision, codes = self._decision, {answer.code for _, answer in self._writes}
         folder, _, name = f"{decision.scope}/{decision.file}".rpartition("/")
@@ -148,7 +163,12 @@ class _Writing:
 
 
 def _iterate_writes(prefix: str, messages: Sequence[Message]) -> Iterator[_Write]:
-    """Yield the writes of one decision that have a result, in order."""
+    """Yield the earlier writes of one decision with their results, in order.
+
+    Args:
+        prefix: the beginning of the ids of these calls.
+        messages: the conversation so far.
+    """
     answers = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -158,14 +178,14 @@ def _iterate_writes(prefix: str, messages: Sequence[Message]) -> Iterator[_Write
 
 
 def is_known(text: str, brief: Brief) -> bool:
-    """Return whether an entry already states a text."""
+    """Return whether a related entry of the brief already states a text."""
     return _find_known(text, brief) is not None
 
 
 def _find_known(text: str, brief: Brief) -> CanonicalPath | None:
-    """Return the entry that already states a text (F3), or None.
+    """Return the path of the entry that already states a text, or None.
 
-    An entry in a scope that the run may not write does not count: it may be deleted unnoticed.
+    An entry in a scope that the run may not write is ignored: it may be deleted without notice.
     """
     text_key = build_comparison_key(text)
     stating_paths = (each.path for each in brief.related if text_key in each.statements)
@@ -174,40 +194,47 @@ def _find_known(text: str, brief: Brief) -> CanonicalPath | None:
 
 # -- routing -----------------------------------------------------------------------------------------
 #
-# From a fact to a `Decision`, by the cue tables: its scope, type, topic and title.
+# Decide where to store a fact by the cue tables: its scope, type, topic and title.
 #
-# Scope: each class of cues that occurs adds its weight to `user` or `project`. The larger sum wins; a tie or
-# a fact without cues is `project`. If the run may write only one of them, that one is used.
-# Topic: the one with the most cues, or none; other entries of the memory and their order do not count.
-# Pure; deterministic; any text is routed.
+# Scope: each class of cues that occurs adds its weight to `user` or `project`. The larger sum wins. If the
+# sums are equal, or no cue occurs, the scope is `project`. If the run may write only one of the two scopes,
+# that one is used.
+#
+# Topic: the topic with the most cues, or none. Other entries of the memory do not influence it.
+#
+# The result depends only on the text, and every text gets one.
 
 USER: Final = Scope("user")
 PROJECT: Final = Scope("project")
 ORDER: Final = "order"
-"""The class of `load_cues.toml` with instructions how to work."""
+"""The class of `cues.toml` for instructions how to work."""
 
 _URL: Final = re.compile(r"\b(?:https?|ssh|git|ftp)://\S+", re.IGNORECASE)
 _QUOTED: Final = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|\"[^\"\n]*\"|\u201c[^\u201d\n]*\u201d|\u00ab[^\u00bb\n]*\u00bb", re.DOTALL
 )
-"""Code and quotations: they do not describe the person or project."""
+"""Matches code and quotations: they are not statements about the person or project."""
 
 _CODE: Final = re.compile(r"\w+/[\w./-]+|\b\w+\.(?:py|ts|js|md|toml|ya?ml|json|sh|go|rs|sql)\b|`[^`\n]+`")
 _CODE_WEIGHT: Final = 1
-"""The weight of a path or code for the project. It is lower than any cue: it only breaks a tie."""
+"""The weight that a path or code adds to the scope `project`.
+
+It is lower than that of any cue, so it only decides a tie.
+"""
 
 _FOLDED_CHARS: Final = 2 * CUE_CHARS
-"""Characters of the folded text; a single character may become eight."""
+"""Maximum characters of a text after `fold_words`, which may turn one character into eight."""
 
 
 @dataclass(frozen=True, slots=True)
 class CueReading:
-    """The result of the cue tables for a fact.
+    """The properties of a fact that its cues suggest.
 
     Attributes:
-        scope: its scope, if the run may write there.
-        topic: the folder that its words suggest; empty: none.
-        is_sure: at least one cue supports the scope, and none supports another.
+        scope: the scope to use, if the run may write there.
+        type: the type of the entry.
+        topic: the folder; empty: no folder.
+        is_sure: whether at least one cue supports the scope, and no cue supports another scope.
     """
 
     scope: Scope
@@ -218,7 +245,7 @@ class CueReading:
 
 @lru_cache(maxsize=16)
 def read_cues(fact: str) -> CueReading:
-    """Match `fact` against every table. Cost: a few milliseconds for any length, once per run."""
+    """Return the properties of a fact that its cues suggest. Cost: a few milliseconds, for any length."""
     tables = load_cues()
     beginning = fact[:CUE_CHARS]
     text = _extract_statement(beginning, tables)[:_FOLDED_CHARS]
@@ -240,11 +267,11 @@ def read_cues(fact: str) -> CueReading:
 
 
 def decide_entries(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> tuple[Decision, ...]:
-    """Decide where to store the fact of `brief`, or each item of a list of facts.
+    """Decide where to store the fact of `brief`. The independent items of a list are decided separately.
 
     Args:
-        brief: the run; only its writable scopes count.
-        decided: scope and type of all, if a model chose them.
+        brief: the job of the run; only scopes in which the run may write are used.
+        decided: scope and type of all entries, if a model chose them; None: the rules choose.
 
     Returns:
         The decisions in order; empty if the run may not write.
@@ -272,9 +299,9 @@ def _decide_entry(text: str, brief: Brief, decided: tuple[Scope, EntryType] | No
 
 
 def iterate_replaceable(decision: Decision, brief: Brief) -> Iterator[RelatedEntry]:
-    """Yield the related entries that a decision supersedes, of its scope and type.
+    """Yield the related entries that the fact of a decision replaces; they have the same scope and type.
 
-    An entry that also states a part of the fact is excluded: this part would be lost with it.
+    An entry that also contains a part of the new fact is excluded, because this part would be lost with it.
     """
     fact_keys = {build_comparison_key(text) for text in (brief.fact, *split_separate_items(brief.fact))}
     for each in brief.related:
@@ -290,9 +317,13 @@ def iterate_replaceable(decision: Decision, brief: Brief) -> Iterator[RelatedEnt
 
 
 def _extract_statement(beginning: str, tables: Cues) -> str:
-    """Return the folded text without code, quotations, URLs and introductions.
+    """Return the words of a fact without code, quotations, URLs and introductions.
 
-    If nothing is left, return all of it.
+    If nothing is left, return all words. The result has the form of `fold_words`.
+
+    Args:
+        beginning: the beginning of the fact.
+        tables: the cue tables.
     """
     stated = fold_words(_QUOTED.sub(" \u2022 ", _URL.sub(" ", beginning)))
     while (end := tables.lead_in.find_first_end(stated)) is not None and end < len(stated) - 1:
@@ -301,7 +332,7 @@ def _extract_statement(beginning: str, tables: Cues) -> str:
 
 
 def _extract_main_clause(beginning: str, tables: Cues) -> str:
-    """Return the folded text after the comma of a subordinate clause at the start, or an empty text."""
+    """Return the words after the comma, if a fact begins with a subordinate clause; empty: it does not."""
     clause, comma, main = re.sub("[\uff0c\u3001]", ",", beginning).partition(",")
     first, _, _ = fold_words(clause).strip().partition(" ")
     return fold_words(main) if comma and first in tables.opening else ""
@@ -323,7 +354,10 @@ def _choose_type(scope: Scope, found: tuple[CueClass, ...], *, is_reference: boo
 
 
 def _choose_topic(beginning: str, tables: Cues) -> str:
-    """Return the topic with the most cues; the earlier one in the table if two have the same number."""
+    """Return the topic with the most cues; empty: no topic has a cue.
+
+    If several topics have the same number of cues, return the first one in the file.
+    """
     text = fold_words(beginning)[:_FOLDED_CHARS]
     counts = [(table.count_matches(text), topic) for topic, table in tables.topics]
     most, topic = max(counts, key=lambda counted: counted[0])
@@ -332,22 +366,25 @@ def _choose_topic(beginning: str, tables: Cues) -> str:
 
 # -- rules -------------------------------------------------------------------------------------------
 #
-# The embedded writer: a deterministic model without network or key, driven like any other.
+# The built-in rules as a model: they always decide in the same way, and need neither network nor key.
 #
-# It routes the fact by the cue tables and writes it with the tools of the run. The same request gets the same
-# reply: it stores nothing between turns, and only reads the results of its calls.
+# They decide by the cue tables, and write with the tools of the run. The same request always gets the same
+# reply: nothing is stored between turns, and only the results of earlier calls are read.
 
 
 class RuleWriter:
-    """A `Model` that decides by rules.
+    """The built-in rules, as a `Model`.
 
-    Example: `muniment.open(workspace=".")` uses it by default.
+    Example: `muniment.open(workspace=".")` uses these rules by default.
     """
 
     name = "rules"
 
     def respond(self, request: ModelRequest) -> Reply:
-        """Return the next step; never raises for any fact or tool result. Cost: milliseconds, no I/O."""
+        """Return the next step of the run.
+
+        It never raises, for any fact and tool result. Cost: milliseconds, no I/O.
+        """
         decisions = decide_entries(request.brief)
         if not decisions:
             return Reply("Not saved: this run has no writable scope.")

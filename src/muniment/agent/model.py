@@ -1,7 +1,8 @@
-"""The interface between the agent loop and its models: one protocol with one method.
+"""The interface between the loop of a run and its models: one protocol with one method.
 
-A model is stateless for the loop: the `ModelRequest` contains everything that it may know about a run. A
-language model reads `messages`; the rule writer reads `brief` and the results of its earlier calls.
+A model stores nothing about a run: each `ModelRequest` contains everything that it may know. A language model
+reads the `messages` of the request. The built-in rules read `brief` and the results of their earlier tool
+calls.
 """
 
 from __future__ import annotations
@@ -27,21 +28,23 @@ from muniment.types import Turn, Usage
 ProtocolName = Literal["auto", "tools", "json", "text", "decide"]
 
 PROTOCOLS: Final[tuple[ProtocolName, ...]] = get_args(ProtocolName)
-"""The protocols between a run and a language model; `auto` detects what the server supports."""
+"""The protocols that a user can choose for a language model; `auto` detects what the server supports."""
 
 OnModelFailure = Literal["rules", "fail"]
-"""The reaction to a failed model: the rules do the work, or the task fails."""
+"""The reaction to a failed language model: the built-in rules do the work, or the task fails."""
 
 MAX_MODEL_CHARS: Final = 200
-"""Characters of a model's name; the name is part of results, entries and terminal output."""
+"""Maximum characters of a model's name, which is part of results, entries and terminal output."""
 
 
 def check_model_name(name: str) -> str:
-    """Return `name` if it is valid: every character is visible, so that every gate accepts an entry with it.
+    """Return `name` if it is a valid name of a model.
+
+    All characters of a valid name are visible, so that an entry with this name passes every content check.
 
     Raises:
-        ConfigInvalid: it does not have 1 to `MAX_MODEL_CHARS` printable characters, or has a space at either
-            end.
+        ConfigInvalid: `name` does not have 1 to `MAX_MODEL_CHARS` printable characters, or has a space at its
+            beginning or end.
     """
     is_fully_visible = name.isprintable() and name == name.strip() and name == escape_invisible(name)
     if not (1 <= len(name) <= MAX_MODEL_CHARS and is_fully_visible):
@@ -56,7 +59,7 @@ def check_protocol(protocol: str) -> ProtocolName:
     """Return `protocol` if it is one of `PROTOCOLS`.
 
     Raises:
-        ConfigInvalid: it is not.
+        ConfigInvalid: it is another text.
     """
     known = next((each for each in PROTOCOLS if each == protocol), None)
     if known is None:
@@ -66,10 +69,10 @@ def check_protocol(protocol: str) -> ProtocolName:
 
 
 def check_on_model_failure(value: str) -> OnModelFailure:
-    """Return `value` if it is a valid reaction to a failed model.
+    """Return `value` if it is `rules` or `fail`, the possible reactions to a failed model.
 
     Raises:
-        ConfigInvalid: it is not.
+        ConfigInvalid: it is another text.
     """
     known: OnModelFailure | None = next((each for each in get_args(OnModelFailure) if each == value), None)
     if known is None:
@@ -90,20 +93,20 @@ class RelatedEntry:
     """An entry of the memory that is similar to the fact of a run.
 
     Attributes:
-        id: of its provenance; empty: it has none.
-        path: its logical path.
-        digest: of its file, on which the run depends.
-        trust: of the entry.
-        age: the time since it was written, in words.
+        id: id in the provenance of the entry; empty: the entry has no provenance.
+        path: logical path of the entry.
+        digest: digest of the file; the run is only committed if the file still has this digest.
+        trust: trust of the entry.
+        age: the time since the entry was written, in words.
         type: one of `TYPES`, or None.
-        title: one line.
-        body: its text.
-        statements: its independent statements, see `content.words.list_statements`, if the requester may
-            rely on them.
-        is_replaceable: whether the fact may replace it: the requester has at least its trust, and the policy
-            lets the run change it.
-        is_visible: whether a language model sees it; text of agents and external authors could manipulate the
-            model.
+        title: title of the entry, on one line.
+        body: text of the entry, without front matter.
+        statements: the independent statements of the entry, see `content.words.list_statements`; empty if the
+            requester must not rely on the entry.
+        is_replaceable: whether the fact may replace the entry: the requester has at least the same trust, and
+            the policy lets the run change the entry.
+        is_visible: whether a language model sees the entry. Texts of agents and of external authors are
+            hidden, because they could manipulate the model.
     """
 
     id: str
@@ -124,12 +127,12 @@ class Brief:
     """The job of a run, as data.
 
     Attributes:
-        fact: the text to remember, trimmed; 1 to `MAX_FACT_BYTES` bytes of UTF-8.
+        fact: the text to remember, without white space around it; 1 to `MAX_FACT_BYTES` bytes of UTF-8.
         scopes: the scopes of the run, in the order of the policy.
-        context: the data that the run may see.
-        related: similar entries, the nearest first; they count as read by the run.
-        ends: when the fact ends; None: never.
-        is_single_entry: store the fact as one entry, even if it is a list of facts.
+        context: which existing data the run may see.
+        related: entries that are similar to the fact, the most similar first; they count as read by the run.
+        ends: the date at which the fact ends; None: it never ends.
+        is_single_entry: whether to store the fact as one entry, even if it is a list of facts.
     """
 
     fact: str
@@ -147,7 +150,11 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One requested call of a model. `arguments` is the JSON value that the model sent, unchecked."""
+    """One tool call that a model requests.
+
+    Attributes:
+        arguments: the JSON value that the model sent; it is not checked yet.
+    """
 
     id: str
     tool: str
@@ -163,14 +170,14 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """The job, or a reminder from the loop."""
+    """The job of the run, or a reminder that the loop sends to the model."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """The model's reply of an earlier turn."""
+    """The reply of the model in an earlier turn."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
@@ -178,13 +185,13 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """The outcome of one call.
+    """The outcome of one tool call.
 
     Attributes:
         call_id: the `ToolCall.id` of the call.
-        verdict: whether the call was allowed, denied or invalid.
-        code: the outcome's stable code, None if allowed.
-        text: the text for the model.
+        verdict: whether the call was allowed, denied, or invalid (`error`).
+        code: a code for the outcome that never changes; None if the call was allowed.
+        text: the text that the model receives.
     """
 
     call_id: str
@@ -198,7 +205,7 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as offered to a model: its name, a sentence, and the JSON Schema of its arguments."""
+    """The description of a tool for a model: its name, one sentence, and the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -207,16 +214,19 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call.
+    """One call of a model.
 
     Attributes:
-        tools: the available tools; empty on the last turn, which must end in words.
-        turns_left: including this one.
-        seconds_left: until the run's deadline; the model must reply or raise within this time.
-        cancel: the cancellation of the caller, for models that wait; None: it cannot be cancelled.
-        token: random text of the run, unknown to the authors of the data inside its fences.
-        schema: name and JSON Schema of the reply's text, for a query without tools; None: the model acts, or
-            writes free text.
+        brief: the job of the run.
+        messages: the conversation so far.
+        tools: the available tools; empty in the last turn, in which the model must answer in words.
+        seconds_left: seconds until the deadline of the run; the model must reply or raise within this time.
+        turns_left: the number of turns that are left, including this one.
+        cancel: becomes set if the caller cancels the run; None: the run cannot be cancelled.
+        token: random text of the run, which marks the fences around data. The authors of the data do not know
+            it.
+        schema: name and JSON Schema that the text of the reply must follow, for a query without tools. None:
+            the model calls tools, or writes free text.
     """
 
     brief: Brief
@@ -231,10 +241,12 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply of a model: words, calls, or both (then the calls count). With neither it is invalid.
+    """The reply of a model: a text, tool calls, or both. If it has calls, its text counts only as a remark.
+
+    A reply with neither is invalid.
 
     Attributes:
-        decided_by: the author of the decision about a fact, if that was not the model.
+        decided_by: who decided where to store the fact, if that was not the model; empty: the model.
     """
 
     text: str = ""
@@ -244,10 +256,10 @@ class Reply:
 
 
 class ModelError(Exception):
-    """The model cannot reply; the run ends as `model_error`. The message is for the operator.
+    """The model cannot reply; the run ends with the reason `model_error`. The message is for the operator.
 
     Attributes:
-        has_answered: it replied, but not with the requested content; another query may succeed.
+        has_answered: whether the model replied, but with invalid content; another query may then succeed.
     """
 
     def __init__(self, message: str = "", *, has_answered: bool = False) -> None:
@@ -256,26 +268,26 @@ class ModelError(Exception):
 
 
 class ContextOverflow(ModelError):
-    """The messages are too long for the model; with fewer of them it may reply."""
+    """The messages are too long for the model; with fewer messages it may be able to reply."""
 
 
 class Model(Protocol):
-    """Anything that can drive a run.
+    """A model: anything that can decide the next step of a run.
 
     Attributes:
-        name: the decider that results report: `rules`, or the model's name.
+        name: the name that results report as the decider: `rules`, or the name of the language model.
     """
 
     name: str
 
     def respond(self, request: ModelRequest) -> Reply:
-        """Reply to one turn.
+        """Return the reply for one turn.
 
         Raises:
             ModelError: the model cannot reply.
-            ContextOverflow: it could with fewer messages; the loop drops tool results and retries once.
-            DeadlineExceeded: `seconds_left` passed first.
-            Cancelled: the caller cancelled first.
+            ContextOverflow: the messages are too long; the loop drops tool results and retries once.
+            DeadlineExceeded: `seconds_left` passed before the model replied.
+            Cancelled: the caller cancelled the run before the model replied.
         """
         ...
 
@@ -284,13 +296,13 @@ class Model(Protocol):
 
 
 def undouble_braces(text: str, start: int) -> str:
-    """Return `text` from `start` on, with `{{` and `}}` replaced by `{` and `}`.
+    """Return the part of `text` from index `start` on, with doubled braces replaced by single ones.
 
-    Some models write braces twice, because templates do. The first character in a JSON object is never a
-    brace. So a brace directly after an opening brace is a duplicate, and so is its closing brace. Braces in
-    strings are not changed.
+    Some models write each brace twice (`{{` and `}}`), because templates do. In a JSON object, a brace never
+    follows an opening brace directly. So such a brace is a duplicate, and so is its closing brace. Braces
+    inside strings are not changed.
 
-    Cost: linear.
+    Cost: linear in the text.
     """
     pieces: list[str] = []
     is_doubled: list[bool] = []
@@ -317,15 +329,17 @@ _BRACE_OR_STRING: Final = re.compile(r'[{}]|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 class Budget:
-    """The remaining turns, calls and time of a task; a retry after a conflict uses the rest.
+    """The turns, tool calls and seconds that a task may still use, over all its attempts.
+
+    If an attempt fails because of a conflict, the next attempt uses the rest.
 
     Args:
-        limits: of the effective policy.
-        cancel: the cancellation of the caller.
-        clock: monotonic seconds.
+        limits: the limits of the effective policy.
+        cancel: becomes set if the caller cancels the task.
+        clock: returns monotonic seconds.
 
     Attributes:
-        timeline: the past turns, in order, over all attempts.
+        timeline: the past turns of all attempts, in order.
     """
 
     def __init__(self, limits: Limits, cancel: CancelToken, clock: Callable[[], float]) -> None:
@@ -349,11 +363,11 @@ class Budget:
         return max(0.0, self.deadline - self._clock())
 
     def check(self) -> None:
-        """Raise if the task may not continue.
+        """Raise if the task must end.
 
         Raises:
-            Cancelled: the caller cancelled it.
-            DeadlineExceeded: the deadline has passed.
+            Cancelled: the caller cancelled the task.
+            DeadlineExceeded: the deadline of the task has passed.
         """
         if self.cancel.is_set():
             raise Cancelled("nothing was written")
@@ -361,11 +375,11 @@ class Budget:
             raise DeadlineExceeded("the task exceeded its time limit; nothing was written")
 
     def renew(self, limits: Limits) -> None:
-        """Reset turns and calls to those of a complete run; the deadline stays."""
+        """Reset the turns and calls to those of a complete run; the deadline stays the same."""
         self.turns_left, self.calls_left = limits.turns, limits.tool_calls
 
     def spend_turn(self) -> bool:
-        """Use a turn, and return whether one was left."""
+        """Count one turn, and return whether a turn was left."""
         if self.turns_left == 0:
             return False
         self.turns_left -= 1
@@ -373,7 +387,7 @@ class Budget:
         return True
 
     def spend_call(self) -> bool:
-        """Use a tool call, and return whether one was left."""
+        """Count one tool call, and return whether a call was left."""
         if self.calls_left == 0:
             return False
         self.calls_left -= 1
@@ -381,10 +395,13 @@ class Budget:
 
     @contextmanager
     def record_turn(self) -> Iterator[list[Usage]]:
-        """Add a turn to the timeline: the seconds of the block, and the usage that it appends to the list.
+        """Add one turn to the timeline, with the duration of the block and the usage of the model.
+
+        Yields:
+            A list to which the block appends the usage.
 
         Raises:
-            DeadlineExceeded, Cancelled: as `check`, after the block.
+            DeadlineExceeded, Cancelled: after the block, as in `check`.
         """
         started, usage = self.seconds, list[Usage]()
         try:
@@ -404,19 +421,22 @@ def query_model(
     tools: tuple[ToolSpec, ...] = (),
     schema: tuple[str, dict[str, Any]] | None = None,
 ) -> Reply:
-    """Return a model's reply. The model is foreign code: any other error or result is a `ModelError`.
+    """Return the reply of a model.
+
+    A model is foreign code: if it raises an unexpected error, or returns an invalid value, a `ModelError` is
+    raised.
 
     Args:
-        model: the model to query.
-        budget: of the task; the turn is already counted.
-        brief: the subject of the task.
-        messages: the conversation.
-        token: random text of the fences.
+        model: the model.
+        budget: the budget of the task, in which this turn is already counted.
+        brief: the job of the run.
+        messages: the conversation so far.
+        token: random text that marks the fences around data.
         tools: the available tools.
-        schema: as of `ModelRequest`.
+        schema: name and JSON Schema of the reply, as in `ModelRequest`.
 
     Raises:
-        ModelError, MunimentError: as `Model.respond`.
+        ModelError, MunimentError: as in `Model.respond`.
     """
     request = ModelRequest(
         brief,

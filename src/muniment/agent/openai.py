@@ -1,24 +1,25 @@
-"""The adapter to any server with OpenAI's Chat Completions API; the only module that imports `openai`.
+"""The adapter to servers with OpenAI's Chat Completions API; the only module that imports `openai`.
 
 This module treats the server and its model as hostile:
 
-N1 No request is sent, and no wait continues, after the deadline or cancellation of a run: the waiting thread
-   measures the time, and the socket is closed. This includes retries and fallbacks.
-N2 The text is only sent to `base_url`. Redirects are not followed; proxies, `OPENAI_*` and `SSL_CERT_*` of
-   the environment are ignored; certificates are verified against the system's store.
-N3 An allow-list of headers is sent: none that the library or the environment adds, no cookies.
+N1 No request is sent, and no wait continues, after the deadline or the cancellation of a run. The waiting
+   thread measures the time, and the socket is closed. This includes retries and fallbacks.
+N2 Texts are only sent to `base_url`. Redirects are not followed. Proxies, and `OPENAI_*` and `SSL_CERT_*` of
+   the environment, are ignored. TLS certificates are verified with the certificate store of the system.
+N3 Only the headers of an allow-list are sent: none that the library or the environment adds, and no cookies.
 N4 A response is read up to `MAX_ANSWER_BYTES`, counted after decompression.
-N5 The key is only sent as the bearer token. If replies and errors repeat a secret key, it is removed.
+N5 The key is only sent as the bearer token. If a reply or an error contains a secret key, the key is removed.
 N6 A server's own words appear only in errors and notes, shortened to one printable line.
-N7 `auto` falls back from `tools` to `json` to `decide` within a run, one step for each invalid reply.
+N7 After an invalid reply, `auto` falls back by one step in the same run: from `tools` to `json`, then to
+   `decide`.
 
-The working form of a server is found by trying the forms of `LADDERS` in order. It is cached for the life of
-the object, that is for one base URL and one model.
+The form of requests that a server supports is found by trying the forms in `LADDERS` in order. The result is
+cached as long as the object exists, for its base URL and its model.
 
-Not covered: the use that the server makes of the data. An application that logs `httpcore2` at DEBUG gets the
-server's headers into its log, with any content. The system is responsible for name resolution and TLS in
-general; it has separate variables (`OPENSSL_CONF`). Attacked by `tests/units/agent/test_openai*.py`, over
-real sockets.
+Not covered: how the server uses the data. If an application logs `httpcore2` at DEBUG, its log contains the
+headers of the server, with any content. The system is responsible for name resolution and for TLS in general,
+which has other variables (`OPENSSL_CONF`). Attacked by `tests/units/agent/test_openai*.py`, over real
+sockets.
 """
 
 from __future__ import annotations
@@ -90,15 +91,15 @@ if TYPE_CHECKING:
 # The address of a model's server, and its key: checked before anything is sent.
 
 MAX_URL_CHARS: Final = 2_000
-"""Characters of a base URL."""
+"""Maximum characters of a base URL."""
 
 
 def check_base_url(base_url: str) -> str:
-    """Return `base_url` without a final slash.
+    """Return `base_url` without a slash at its end.
 
     Raises:
-        ConfigInvalid: it is not an `http` or `https` URL that ends with the path of an API, or contains a
-            password.
+        ConfigInvalid: `base_url` is not an `http` or `https` URL, is the address of a single call, or
+            contains a password, a query or a fragment.
 
     Cost: 0.1 s the first time, to load an HTTP library.
     """
@@ -113,10 +114,10 @@ def check_base_url(base_url: str) -> str:
 
 
 def check_key(api_key: str | None) -> str | None:
-    """Return `api_key` if it is valid in a header, or None.
+    """Return `api_key` if it can be sent in a header; None stays None.
 
     Raises:
-        ConfigInvalid: it is not. The message does not contain it.
+        ConfigInvalid: the key is invalid. The message does not contain the key.
     """
     if api_key is not None and not (api_key and all("!" <= char <= "~" for char in api_key)):
         raise ConfigInvalid("invalid API key: use one word of printable ASCII characters")
@@ -145,11 +146,12 @@ def _find_url_problem(base_url: str) -> str | None:
 
 # -- loop thread -------------------------------------------------------------------------------------
 #
-# One private asyncio loop in a separate thread, driven from threads that wait for it.
+# A private asyncio loop in its own thread; other threads give work to it and wait.
 #
-# L1 `run` returns, or raises, by the deadline at the latest: the waiting thread measures the time.
-# L2 Work that exceeded its time or was cancelled is cancelled on the loop, which closes its sockets.
-# L3 Neither the thread nor a name resolution that hangs prevents the process from ending.
+# L1 `run` returns or raises by the deadline at the latest, because the waiting thread measures the time.
+# L2 Work that exceeds its time, or whose caller has cancelled, is cancelled on the loop, which closes its
+#    sockets.
+# L3 The process can end even if the thread still runs or a name resolution hangs.
 #
 # Standard library only; attacked by `tests/units/agent/test_loop_thread.py`.
 
@@ -160,9 +162,9 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class LoopThread:
-    """A private event loop in a thread that starts with its first work.
+    """A private event loop in a thread, which starts with the first work.
 
-    Threads may share one; close it when done.
+    Several threads may share one object; close it at the end.
     """
 
     def __init__(self) -> None:
@@ -172,18 +174,18 @@ class LoopThread:
         self._is_closed = False
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], deadline: Deadline) -> T:
-        """Return the result of `work`, or raise its exception.
+        """Run `work` on the loop, and return its result or raise its exception.
 
         Args:
-            work: called in this thread; its coroutine runs on the loop.
-            deadline: ends the wait and the work.
+            work: called in the thread of the loop's caller; the coroutine that it returns runs on the loop.
+            deadline: when it passes or is cancelled, the wait and the work end.
 
         Raises:
             Cancelled, DeadlineExceeded: as `Deadline.check`.
-            ModelError: the thread is closed.
+            ModelError: the object is closed.
         """
         deadline.check()
-        with Cancel() as done:  # Another thread may set it after this one has closed it.
+        with Cancel() as done:  # The callback below may set it after this block has closed it.
             future = self._submit(work)
             future.add_done_callback(lambda _: done.set())
             try:
@@ -197,7 +199,10 @@ class LoopThread:
                 raise _create_closed_error() from None
 
     def close(self, cleanup: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `cleanup`, cancel the remaining work, and end the thread; do nothing without a thread."""
+        """Run `cleanup` on the loop, cancel the remaining work, and end the thread.
+
+        If the thread was never started, do nothing.
+        """
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop, self._thread = None, None
@@ -211,7 +216,7 @@ class LoopThread:
         thread.join(CLOSE_SECONDS)
 
     def _submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        with self._lock:  # The loop must not be closed in between.
+        with self._lock:  # Under the lock, so that `close` cannot close the loop in between.
             if self._is_closed:
                 raise _create_closed_error()
             if self._loop is None:
@@ -228,14 +233,15 @@ def _create_closed_error() -> ModelError:
 
 
 class _ResolvingLoop(asyncio.SelectorEventLoop):
-    """A loop that resolves names in threads that the process does not wait for at exit (L3).
+    """An event loop that resolves names in threads for which the process does not wait at exit.
 
-    The interpreter joins the threads of the default executor at exit, even if a resolver hangs.
+    The interpreter waits at exit for the threads of the default executor, even if a resolver hangs.
     """
 
     async def getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
         found: Future[Any] = Future()
-        found.set_running_or_notify_cancel()  # Otherwise a cancelled wait would cancel it.
+        # Otherwise, cancelling the wait would cancel this future, and `resolve` would fail.
+        found.set_running_or_notify_cancel()
 
         def resolve() -> None:
             try:
@@ -248,7 +254,7 @@ class _ResolvingLoop(asyncio.SelectorEventLoop):
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run `loop` until it is stopped, then cancel the remaining tasks and wait for them."""
+    """Run `loop` until it is stopped; then cancel the remaining tasks and wait for their end."""
     asyncio.set_event_loop(loop)
     loop.run_forever()
     running = asyncio.all_tasks(loop)
@@ -268,23 +274,29 @@ LADDERS: Final[dict[ProtocolName, tuple[Form, ...]]] = {
     "text": ("text",),
     "decide": ("json", "text"),
 }
-"""Forms to try in order. A form that the user chose is the only one, except that a decision may also be
-requested without a constraint: this cannot do more harm.
+"""For each protocol, the forms to try in order.
+
+If the user chose a form, only this form is tried. There is one exception:
+a decision may also be requested without a schema, because this cannot do more harm.
 """
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a response: the largest fact escaped twice, and the same size of thinking."""
+"""Maximum bytes of a response: the largest fact with every character escaped twice, and as much thinking."""
 
 CONNECT_SECONDS: Final = 10.0
-"""Seconds to connect. Everything else may take until the deadline: a first byte takes as long as the model.
+"""Seconds to connect.
+
+All other steps may take until the deadline: the first byte comes only when the model has answered.
 """
 
 PAUSES: Final = (0.5, 1.0)
-"""Seconds before the second and third attempt of a request that may succeed unchanged."""
+"""Seconds to wait before the second and the third attempt of a request."""
 
 MIN_SECRET_CHARS: Final = 16
-"""Minimum characters of a key with a digit that counts as a secret. Others are words such as `ollama`, which
-servers without keys require, and which a reply may contain for other reasons.
+"""Minimum characters of a key that counts as a secret; it must also contain a digit.
+
+Other keys are ordinary words such as `ollama`, which servers without keys require. A reply may contain such a
+word for other reasons.
 """
 
 _Limit = Literal["max_tokens", "max_completion_tokens"]
@@ -297,23 +309,28 @@ _ENCODINGS: Final = frozenset({"", "identity", "gzip"})
 
 @dataclass(frozen=True, slots=True)
 class _ServerSettings:
-    """The settings for requests to a server: the step of its ladder, and the name of its token limit."""
+    """The settings that work with a server.
+
+    Attributes:
+        step: the index of the form in the forms to try.
+        limit: the name of the token limit in a request; None: send no limit.
+    """
 
     step: int = 0
     limit: _Limit | None = "max_tokens"
 
 
 class OpenAIModel:
-    """A language model at a base URL, as a `Model`. Threads may share one; close it when done.
+    """A language model at a base URL, as a `Model`. Threads may share one object; close it at the end.
 
     Args:
-        name: the server's name for the model, see `check_model_name`.
-        base_url: such as `http://127.0.0.1:8080/v1`; `/chat/completions` is appended.
-        api_key: printable ASCII; None: no key is sent.
-        protocol: one of `PROTOCOLS`; `auto`: the first form of `LADDERS` that the server accepts.
+        name: the name that the server uses for the model, see `check_model_name`.
+        base_url: URL such as `http://127.0.0.1:8080/v1`; `/chat/completions` is appended.
+        api_key: the key, in printable ASCII characters; None: no key is sent.
+        protocol: one of `PROTOCOLS`; `auto`: use the first form that the server accepts.
 
     Raises:
-        ConfigInvalid: an invalid argument.
+        ConfigInvalid: an argument is invalid.
 
     Cost: 0.1 s to load an HTTP library. The first request connects, and loads `openai` (0.5 s).
 
@@ -331,7 +348,10 @@ class OpenAIModel:
         self._settings: dict[tuple[Form, ...], _ServerSettings] = {}
 
     def respond(self, request: ModelRequest) -> Reply:
-        """Reply to one turn, see `Model.respond`. Cost: one request to the server; none after a decision."""
+        """Return the reply for one turn, see `Model.respond`.
+
+        Cost: one request to the server, or more after errors. After a decision, later turns need none.
+        """
         deadline = Deadline(time.monotonic() + request.seconds_left, request.cancel)
         if self._uses_decision(request):
             return self._reply_by_decision(request, deadline)
@@ -341,11 +361,20 @@ class OpenAIModel:
         return self._redact_key(create_reply(answer, request, form))
 
     def send_once(self, request: ModelRequest, form: Form, deadline: Deadline) -> FirstChoice | Complaint:
-        """Send one request in `form`, without token limit, retry or fallback. Raises as `Deadline.check`."""
+        """Send one request, without token limit, retry or fallback. Raises as `Deadline.check`.
+
+        Args:
+            request: the request.
+            form: the form in which it is sent.
+            deadline: ends the wait.
+
+        Returns:
+            The completion, or the problem that the server reported.
+        """
         return self._post(self._build_document(request, form), deadline)
 
     def close(self) -> None:
-        """Close connections and end the thread; a request in progress fails."""
+        """Close the connections, and end the thread of the loop; a request in progress fails."""
         self._loop.close(self._endpoint.close)
 
     def _reply_by_decision(self, request: ModelRequest, deadline: Deadline) -> Reply:
@@ -354,7 +383,8 @@ class OpenAIModel:
             return later
         if not request.tools or not request.brief.writable:
             return Reply("Not saved: no writable scope, or no turn left for a write.")
-        # If the model was not configured to decide, but failed to act, it must be tried.
+        # If the protocol is not `decide`, the model has failed to act: let it decide, even if the rules are
+        # sure.
         decisions = decide_if_sure(request.brief) if self.protocol == "decide" else ()
         decided_by, usage = RuleWriter.name if decisions else "", Usage()
         if not decisions:
@@ -368,7 +398,7 @@ class OpenAIModel:
         return self._redact_key(replace(reply, usage=usage, decided_by=decided_by))
 
     def _redact_key(self, reply: Reply) -> Reply:
-        """Return `reply` without a secret key that it repeats (N5)."""
+        """Return `reply` without the key, if the key is a secret and the reply contains it."""
         endpoint = self._endpoint
         calls = tuple(
             replace(
@@ -383,7 +413,11 @@ class OpenAIModel:
         return replace(reply, text=endpoint.redact_key(reply.text), calls=calls)
 
     def _request_choice(self, request: ModelRequest, deadline: Deadline) -> tuple[FirstChoice, Form]:
-        """Return the server's response, after the retries and forms that its complaints allow."""
+        """Return the first valid completion, and the form of the request that led to it.
+
+        If the server reports a problem, the request is retried, or sent with other settings, as far as this
+        may help.
+        """
         ladder = self._select_forms(request)
         with self._lock:
             settings = self._settings.get(ladder, _ServerSettings())
@@ -402,22 +436,28 @@ class OpenAIModel:
             is_permanent &= outcome.kind not in {
                 "failed",
                 "overflow",
-            }  # Temporary, or specific to this request.
+            }  # Problems of these kinds are temporary, or concern only this request.
             settings = _adapt_settings(settings, outcome, len(ladder))
 
     def _select_forms(self, request: ModelRequest) -> tuple[Form, ...]:
-        """Return the forms to try; a query uses those of a decision, with any protocol."""
+        """Return the forms to try for a request, in order.
+
+        A query with a schema uses the forms of the protocol `decide`.
+        """
         is_query = request.schema is not None and self.protocol != "text"
         if is_query or self._uses_decision(request):
             return LADDERS["decide"]
         return LADDERS[self.protocol][1:] if self._count_fallbacks(request) else LADDERS[self.protocol]
 
     def _uses_decision(self, request: ModelRequest) -> bool:
-        """Return whether the model only decides: by configuration, or after two invalid replies."""
+        """Return whether the model only decides: it was configured so, or its run fell back to that (N7)."""
         return request.schema is None and (self.protocol == "decide" or self._count_fallbacks(request) > 1)
 
     def _count_fallbacks(self, request: ModelRequest) -> int:
-        """Return how many reminders the run got, which is the step to which `auto` has fallen back (N7)."""
+        """Return how many reminders the run has sent.
+
+        With `auto`, this is the number of steps to fall back.
+        """
         if self.protocol != "auto" or request.schema is not None:
             return 0
         return sum(isinstance(message, UserMessage) for message in request.messages) - 1
@@ -437,7 +477,7 @@ class OpenAIModel:
         return build_body(request, form, self.name)
 
     def _post_with_retry(self, document: Document, deadline: Deadline) -> FirstChoice | Complaint:
-        """Return the response to `document`; after a temporary problem, retry after a pause."""
+        """Send `document`, and return the response; after a temporary problem, retry after a pause."""
         for pause in PAUSES:
             outcome = self._post(document, deadline)
             if isinstance(outcome, FirstChoice) or outcome.kind not in {"busy", "failed"}:
@@ -445,14 +485,16 @@ class OpenAIModel:
             seconds = max(pause, outcome.wait)
             if time.monotonic() + seconds >= deadline.expires_at:
                 seconds_left = deadline.expires_at - time.monotonic()
-                problem = f"a retry in {seconds:.0f} s would be too late, {seconds_left:.0f} s are left"
+                problem = (
+                    f"no retry: it would start in {seconds:.0f} s, but only {seconds_left:.0f} s are left"
+                )
                 return Complaint("final", f"{outcome.message}; {problem}")
             self._loop.run(partial(asyncio.sleep, seconds), deadline)
         return self._post(document, deadline)
 
     def _post(self, document: Document, deadline: Deadline) -> FirstChoice | Complaint:
         sent = self._loop.run(lambda: self._endpoint.post(document), deadline)
-        # Parsed here: megabytes take seconds, which would block the loop.
+        # Parse in this thread: megabytes take seconds, and would block the loop.
         outcome = sent if isinstance(sent, Complaint) else self._endpoint.parse_response(sent)
         if isinstance(outcome, Complaint):
             return replace(outcome, message=self._endpoint.redact_key(outcome.message))
@@ -460,10 +502,15 @@ class OpenAIModel:
 
 
 def _adapt_settings(settings: _ServerSettings, complaint: Complaint, steps: int) -> _ServerSettings:
-    """Return the settings for the next request after `complaint`.
+    """Return the settings for the next request, after the server has reported a problem.
+
+    Args:
+        settings: the settings of the failed request.
+        complaint: the reported problem.
+        steps: the number of forms that may be tried.
 
     Raises:
-        ContextOverflow: it needs fewer messages.
+        ContextOverflow: the request needs fewer messages.
         ModelError: no other request can succeed.
     """
     match complaint.kind:
@@ -480,14 +527,14 @@ def _adapt_settings(settings: _ServerSettings, complaint: Complaint, steps: int)
 
 
 class _Endpoint:
-    """One base URL and key. `async` methods run on the loop."""
+    """Sends requests to one base URL with one key. The `async` methods run on the loop."""
 
     def __init__(self, base_url: str, key: str | None) -> None:
         self._base_url, self._key = base_url, key
         self._client: openai.AsyncOpenAI | None = None
 
     async def post(self, document: Document) -> httpx2.Response | Complaint:
-        """Send one request, and return its response with the complete body."""
+        """Send one request; return its response with the complete body, or the problem that prevented it."""
         import httpx2
         import openai
 
@@ -506,7 +553,10 @@ class _Endpoint:
             raise ModelError(f"a request to {host} failed with {type(error).__name__}") from None
 
     def parse_response(self, response: httpx2.Response) -> FirstChoice | Complaint:
-        """Return the content of a response, by its status and its bytes alone."""
+        """Return the completion in a response, or the problem that it reports.
+
+        Only status and body are used.
+        """
         if response.is_success:
             return parse_response(response.content)
         retry_after = response.headers.get("retry-after", "")
@@ -515,7 +565,7 @@ class _Endpoint:
         )
 
     def redact_key(self, text: str) -> str:
-        """Return `text` without the key, if the key is a secret."""
+        """Return `text` with a secret key replaced by `[key]`."""
         key = self._key
         if key is None or len(key) < MIN_SECRET_CHARS or not any(char.isdigit() for char in key):
             return text
@@ -527,9 +577,13 @@ class _Endpoint:
 
 
 def _create_connection_complaint(error: BaseException, host: str) -> Complaint:
-    """Return the complaint for a missing response.
+    """Return the problem that prevented a response.
 
-    The text is from this program; texts of libraries may quote anything.
+    The message is written by this program, because the message of a library may quote any text.
+
+    Args:
+        error: the error of the library.
+        host: the host of the base URL.
     """
     import httpx2
 
@@ -537,7 +591,10 @@ def _create_connection_complaint(error: BaseException, host: str) -> Complaint:
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes):
-        return Complaint("final", f"the certificate of {host} is not trusted by this system")
+        return Complaint(
+            "final",
+            f"this system does not trust the certificate of {host}; check the base URL, or install its CA",
+        )
     if any(isinstance(each, httpx2.ConnectError | httpx2.ConnectTimeout) for each in causes):
         if any(isinstance(each, ssl.SSLError) for each in causes):
             return Complaint("final", f"{host} does not support TLS correctly; check the base URL")
@@ -546,7 +603,7 @@ def _create_connection_complaint(error: BaseException, host: str) -> Complaint:
 
 
 def _create_client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
-    """Return the library's client, with a guarded transport and without its automatic features."""
+    """Return the client of the library, with a restricted transport and without automatic features."""
     import httpx2
     import openai
 
@@ -561,7 +618,10 @@ def _create_client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
         headers["authorization"] = f"Bearer {key}"
 
     class Guarded(httpx2.AsyncBaseTransport):
-        """A transport that sends the headers of N3 to the address of N2, and reads responses as in N4."""
+        """A transport with the restrictions N2, N3 and N4 of the module docstring.
+
+        It sends only allowed headers, only to the base URL, and reads only responses of limited size.
+        """
 
         def __init__(self) -> None:
             self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
@@ -586,7 +646,7 @@ def _create_client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
             await self._inner.aclose()
 
     class BareClient(openai.AsyncOpenAI):
-        """A client without the headers that the environment adds; some of those cannot be sent."""
+        """A client that does not add headers from the environment; some of them cannot be sent."""
 
         @property
         def default_headers(self) -> dict[str, str | openai.Omit]:
@@ -602,10 +662,10 @@ def _create_client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
 
 
 async def _read_body(response: httpx2.Response) -> bytes:
-    """Return the decompressed body.
+    """Return the decompressed body of a response.
 
     Raises:
-        ModelError: it is longer than `MAX_ANSWER_BYTES`, or compressed in a way that was not requested.
+        ModelError: the body is longer than `MAX_ANSWER_BYTES`, or has an encoding that was not requested.
     """
     if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
         raise ModelError("in an encoding that was not requested")
@@ -621,7 +681,7 @@ async def _read_body(response: httpx2.Response) -> bytes:
 #
 # The capabilities of a model's server, tested with one small request in each form.
 #
-# The code of runs also creates these requests. They contain no data of the memory.
+# These requests are created by the same code as those of runs. They contain no data of the memory.
 
 _BRIEF: Final = Brief(
     "The user prefers dark mode", (ScopeBrief(Scope("user"), writable=True),), ContextMode.WORKSPACE
@@ -630,19 +690,24 @@ _SYSTEM: Final = SystemMessage("You list files. Act, do not explain.")
 _TASK: Final = UserMessage('List the scopes: use `ls` with the path "user".')
 
 Verdict = Literal["yes", "ignored", "slow", "no"]
-"""`yes`: the model acted. `ignored`: the server responded, but the model did not act. `slow`: no response in
-time, so the result is unknown. `no`: the server rejected the request.
+"""The result of a test.
+
+`yes`: the model acted as requested. `ignored`: the server responded, but the model did not act. `slow`: no
+response in time, so the result is unknown. `no`: the server rejected the request.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FormFinding:
-    """The result of one form.
+    """The result of testing one form of requests.
 
     Attributes:
-        problem: the problem, one line; empty if it worked.
-        seconds: from the request to the response.
-        tokens_per_second: of the response, including the wait; None if the server did not count.
+        form: the form.
+        verdict: the result.
+        problem: the problem on one line; empty if the form works.
+        seconds: seconds from the request to the response.
+        tokens_per_second: speed of the response, including the wait for it; None: the server did not count
+            tokens.
     """
 
     form: Form
@@ -654,13 +719,13 @@ class FormFinding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The capabilities of a server.
+    """The tested capabilities of a server.
 
     Attributes:
-        findings: one for each form that the model's protocol allows, up to the first complaint that no other
-            form would change.
-        will_use: the form that a run will use; None: nothing works.
-        better_form: a form in which the model acts, if it ignores the one that a run will use.
+        findings: the result for each form that the protocol allows. The test stops after a problem that would
+            be the same in every form.
+        will_use: the form that a run will use; None: no form works.
+        better_form: a form in which the model acts, if it ignores requests in the form that a run will use.
     """
 
     findings: tuple[FormFinding, ...]
@@ -669,17 +734,17 @@ class Probe:
 
     @property
     def is_working(self) -> bool:
-        """Return whether the model acts in the form that a run will use."""
+        """Return whether the model acts as requested in the form that a run will use."""
         return any(each.form == self.will_use and each.verdict == "yes" for each in self.findings)
 
 
 def probe_server(model: OpenAIModel, seconds: float, cancel: Cancel | None = None) -> Probe:
-    """Try the forms that `model` may use.
+    """Test the forms of requests that `model` may use.
 
     Args:
         model: the model; the caller closes it.
-        seconds: for each request.
-        cancel: cancels the call.
+        seconds: time limit for each request.
+        cancel: cancels the test if it becomes set.
 
     Raises:
         Cancelled: the caller cancelled.
@@ -707,7 +772,12 @@ def _find_better_form(findings: list[FormFinding], will_use: Form | None) -> For
 
 
 def _try_form(model: OpenAIModel, form: Form, deadline: Deadline) -> tuple[Verdict, str, bool, int]:
-    """Return the verdict, its reason, whether other forms would also fail, and the tokens of the response."""
+    """Test one form of requests.
+
+    Returns:
+        The result, the problem, whether other forms would fail for the same reason, and the tokens of the
+            response.
+    """
     decides = model.protocol == "decide"
     request = _create_decision_request() if decides else _create_task_request()
     try:

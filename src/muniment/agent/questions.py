@@ -1,12 +1,13 @@
-"""Queries to a model that it answers with ids only: it has no tools and no paths, and takes no action.
+"""Query a model that can only answer with ids: it has no tools and no paths, and takes no action.
 
-Code fences and numbers the subjects of a query (`c1`, `c2`, …). The response is one JSON object. The server
-is requested to constrain it to a schema, and it is validated here again. The model is hostile, so:
+Code gives each text of a query a number (`c1`, `c2`, …) and a fence. The response must be one JSON object.
+The server is requested to enforce a schema, and the response is validated here again. The model is hostile,
+so:
 
-Q1 A response is invalid if it is anything except that one object, or contains an unknown id. Code does not
-   guess or search in a model's prose: a quotation in it is not a statement.
-Q2 A query uses a turn of the task's budget, and ends at its deadline or cancellation.
-Q3 Any failure is a `ModelError`: the caller then does nothing, never more than was requested.
+Q1 A response is invalid if it is anything but this one object, or contains an unknown id. Code does not
+   guess, and does not search in the prose of a model: a quotation in it is not an answer.
+Q2 A query uses a turn of the task's budget, and ends at the deadline or cancellation of the task.
+Q3 Any failure is a `ModelError`. The caller then does nothing, and never more than was requested.
 
 No worker is used: a model that cannot act needs no confinement.
 """
@@ -35,18 +36,16 @@ from muniment.events import span
 from muniment.names import ContextMode
 
 MAX_OPTIONS: Final = 40
-"""Subjects of one query: at about 60 tokens each, the limit of a small context."""
+"""Maximum texts in one query: with about 60 tokens each, they fit into a small context."""
 
 MAX_OPTION_CHARS: Final = 600
-"""Characters of each that a model sees if it only has to distinguish them."""
+"""Maximum characters of each text, if the model only has to distinguish the texts."""
 
 MAX_TEXT_CHARS: Final = 1_900
-"""Characters of a text that a model writes: the limit that a grammar can count (see
-`chat.MAX_BOUNDED_CHARS`).
-"""
+"""Maximum characters of a text that a model writes: the limit that the grammar of a server can count."""
 
 _MIN_MERGED: Final = 2
-"""Entries of a merge: one that stays, and one that is removed."""
+"""Minimum entries of a merge: one that stays, and one that is removed."""
 
 _THINKING: Final = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE: Final = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
@@ -85,12 +84,12 @@ each with an id. Choose the notes that it should read for its answer, the most u
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Entries of which one replaces the others.
+    """A proposal that one entry replaces others which state the same.
 
     Attributes:
-        keep: the number of the one that stays.
-        drop: the numbers of the others.
-        text: its new text; empty: it stays unchanged.
+        keep: the number of the entry that stays.
+        drop: the numbers of the entries that are removed.
+        text: the new text of the entry that stays; empty: its text stays unchanged.
     """
 
     keep: int
@@ -102,23 +101,27 @@ class ModelQuery:
     """The queries of one task to a model.
 
     Args:
-        model: foreign code, and so are its responses.
-        budget: of the task.
-        token: random text of the fences; empty: generate one.
+        model: the model; it and its responses are not trusted.
+        budget: the turns and seconds that the task may use.
+        token: random text that marks the fences around data; empty: generate one.
     """
 
     def __init__(self, model: Model, budget: Budget, token: str = "") -> None:
         self._model, self._budget, self._token = model, budget, token or create_fence_token()
 
     def choose_forgotten(self, query: str, options: Sequence[str]) -> tuple[int, ...]:
-        """Return the numbers of the options that `query` describes, sorted; possibly none.
+        """Return the numbers of the texts that a request to forget describes, sorted.
 
         Args:
-            query: the request to forget.
-            options: at most `MAX_OPTIONS` texts; `MAX_OPTION_CHARS` characters of each are shown.
+            query: the request.
+            options: at most `MAX_OPTIONS` texts; the model sees `MAX_OPTION_CHARS` characters of each.
+
+        Returns:
+            The numbers; empty: the request describes none of the texts.
 
         Raises:
-            ModelError: its response is invalid (Q1) or missing, or no turn is left for the query (Q3).
+            ModelError: the response of the model is invalid or missing, or the task has no turn left for the
+                query.
             DeadlineExceeded, Cancelled: as `Budget.check`.
         """
         request_text = f"The request to forget:\n{fence_text(query, 'request', self._token)}"
@@ -126,28 +129,31 @@ class ModelQuery:
         return tuple(sorted(chosen))
 
     def choose_helpful(self, message: str, notes: Sequence[str], limit: int) -> tuple[int, ...]:
-        """Return the numbers of the notes that help with a message, the most useful first; possibly none.
+        """Return the numbers of the notes that help to answer a message, the most useful first.
 
         Args:
-            message: of which `MAX_OPTION_CHARS` characters are shown.
-            notes: at most `MAX_OPTIONS` texts; `MAX_OPTION_CHARS` characters of each are shown.
-            limit: the maximum number.
+            message: the message; the model sees `MAX_OPTION_CHARS` characters of it.
+            notes: at most `MAX_OPTIONS` texts; the model sees `MAX_OPTION_CHARS` characters of each.
+            limit: the maximum number of notes to return.
+
+        Returns:
+            The numbers; empty: no note helps.
 
         Raises:
-            ModelError, DeadlineExceeded, Cancelled: as `choose_forgotten`.
+            ModelError, DeadlineExceeded, Cancelled: as in `choose_forgotten`.
         """
         message_text = f"The message:\n{fence_text(message[:MAX_OPTION_CHARS], 'request', self._token)}"
         instructions = _HELP.format(limit=limit)
         return tuple(self._choose(instructions, message_text, message, notes, ("help", "read"), limit))
 
     def propose_merges(self, entries: Sequence[str]) -> tuple[Merge, ...]:
-        """Return the merges that a model proposes; no entry is in two of them.
+        """Return the merges that the model proposes; no entry is part of two of them.
 
         Args:
-            entries: their texts, which are shown completely.
+            entries: the texts of the entries; the model sees them completely.
 
         Raises:
-            ModelError, DeadlineExceeded, Cancelled: as `choose_forgotten`.
+            ModelError, DeadlineExceeded, Cancelled: as in `choose_forgotten`.
         """
         ids = _create_ids(entries)
         merge = create_object_schema(
@@ -177,15 +183,15 @@ class ModelQuery:
         names: tuple[str, str],
         limit: int,
     ) -> list[int]:
-        """Return the numbers of the options that a model chose, at most `limit`.
+        """Return the numbers of the texts that the model chose, at most `limit`.
 
         Args:
-            instructions: its instructions.
-            question: the fenced text by which to choose.
-            subject: the same text for the brief.
-            options: the texts; `MAX_OPTION_CHARS` characters of each are shown.
-            names: of the schema, and of the only key of the response.
-            limit: the maximum number.
+            instructions: the instructions for the model.
+            question: the fenced text by which the model chooses.
+            subject: the same text, for the brief.
+            options: the texts; the model sees `MAX_OPTION_CHARS` characters of each.
+            names: the name of the schema, and the only key of the response.
+            limit: the maximum number of texts to choose.
         """
         ids, (name, key) = _create_ids(options), names
         schema = create_object_schema({key: _create_list_schema(ids) | {"maxItems": limit}})
@@ -204,7 +210,14 @@ class ModelQuery:
     def _send(
         self, instructions: str, texts: Sequence[str], subject: str, schema: tuple[str, dict[str, Any]]
     ) -> Any:
-        """Send a query, and return the object in the model's response."""
+        """Send a query, and return the JSON object in the response of the model.
+
+        Args:
+            instructions: the instructions for the model.
+            texts: the parts of the message to the model.
+            subject: the subject of the query, for the brief.
+            schema: name and JSON Schema of the response.
+        """
         budget = self._budget
         budget.check()
         if not budget.spend_turn():
@@ -225,7 +238,7 @@ class ModelQuery:
 
 
 def _parse_object(reply: Reply) -> Any:
-    """Return the one JSON value of a reply, without thinking before and a fence around it (Q1)."""
+    """Return the one JSON value in a reply; thinking before it and a code fence around it are ignored."""
     text = _THINKING.sub("", reply.text, count=1).strip()
     in_fence = _FENCE.fullmatch(text)
     try:
@@ -235,7 +248,7 @@ def _parse_object(reply: Reply) -> Any:
 
 
 def _parse_members(value: Any, *keys: str) -> list[Any]:
-    """Return the values of some keys of a response; it must not have others."""
+    """Return the values of these keys of the response; other or missing keys make the response invalid."""
     if not isinstance(value, dict) or value.keys() != {*keys}:
         raise _create_invalid_response_error()
     return [value[key] for key in keys]
@@ -258,7 +271,7 @@ def _parse_merge(value: Any, ids: Sequence[str]) -> Merge:
 
 
 def _parse_ids(chosen: Sequence[Any], ids: Sequence[str]) -> list[int]:
-    """Return the numbers of some ids; an unknown or repeated id makes the response invalid."""
+    """Convert ids of the response to numbers; an unknown or repeated id makes the response invalid."""
     if not all(isinstance(each, str) for each in chosen):
         raise _create_invalid_response_error()
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(ids):

@@ -1,16 +1,17 @@
-"""Decide whether a call was only quoted.
+"""Decide whether a model only quoted a tool call in its text.
 
-An honest model repeats text that it saw, and this may contain a call.
+An honest model may repeat a text that it saw, and this text may contain a call.
 
-Q1  A call is quoted if its source text, or its tool and arguments in any order, were shown to the model.
-Q2  Only letters are compared, with escapes resolved: no change of white space, quotation marks, escaping,
-    case, digits or line numbers hides a quotation.
-Q3  Of several arguments only the name of the last one is compared. If the end of a quotation is open (a
-    string that the fact does not close), the model's own words follow in it.
+Q1  A call is quoted if its source text was shown to the model, or its tool and all arguments, in any order.
+Q2  Only letters are compared, after escapes are resolved. So a change of white space, quotation marks,
+    escaping, case, digits or line numbers does not hide a quotation.
+Q3  If a call has several arguments, only the name of the last one is compared, but not its value. The quoted
+    text may end inside this value (a string that the fact does not close), and the model's own words then
+    follow.
 
-In doubt it is a quotation, except for a reading call without any text, which has almost no effect. Not
-covered: if a text talks a model into a call that it writes itself, or if the model expresses the displayed
-text in other words or another notation, this is not a quotation.
+In doubt, a call counts as quoted. The exception is a reading call without any text, because it has almost no
+effect. Not covered: a text that persuades a model to write a call in its own words, and a model that
+expresses a displayed call in other words or another notation. Such calls do not count as quoted.
 
 Start at `DisplayedTexts`; attacked by `tests/units/agent/test_text_calls.py`.
 
@@ -29,7 +30,7 @@ from muniment.kernel.normal_forms import normalise
 from muniment.sandbox.tools.calls import WRITING_TOOLS
 
 MAX_TEXTS: Final = 12
-"""Texts among the arguments of a call that are compared: the first ones. No tool has as many."""
+"""Maximum arguments of a call that are compared, the first ones; no tool has so many."""
 
 _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -39,7 +40,10 @@ _ELLIPSIS: Final = re.compile(r"\.{3,}|\u2026")
 _ESCAPES: Final = re.compile(r"(?<!\\)(?:(?:\\++u[0-9a-fA-F]{4})+|\\++[nrtbf])")
 _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
 _GREP_PREFIX: Final = re.compile(r"^\S+:\d+: ", re.MULTILINE)
-"""The prefix of a line from `grep`; `read_file` puts digits there, which are not compared."""
+"""Matches the beginning of a line in the result of `grep`.
+
+In a result of `read_file` it consists of digits, which are not compared.
+"""
 
 _TAG_FORM: Final = re.compile(r"<\s*+/?\s*+(?:function|invoke|parameter|param)(?![a-z])", re.IGNORECASE)
 
@@ -58,7 +62,7 @@ _CALL_WORDS: Final = (
     "begin",
     "start",
 )
-"""Words that may directly precede the name of a tool in a call, by their letters."""
+"""Words that may directly precede the name of a tool in a call; they are compared by their letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,10 @@ class DisplayedTexts:
     """The texts that a model saw, in the form in which they are compared.
 
     Attributes:
-        letters: their letters, three times: with and without resolved escapes, and without the prefixes of
-            `grep`.
-        has_tags: whether they contain tags that enclose arguments. Text in such tags cannot be escaped, so
-            the tag that ends an argument is ambiguous.
+        letters: the letters of the texts, in three versions: unchanged, with escapes resolved, and also
+            without the prefixes of `grep`.
+        has_tags: whether the texts contain tags that enclose arguments. A text inside such a tag cannot be
+            escaped, so the end of the argument is ambiguous.
     """
 
     letters: str
@@ -85,16 +89,22 @@ class DisplayedTexts:
         return cls("\0".join(map(_extract_letters, spellings)), contains_tags(text))
 
     def contains(self, text: str) -> bool:
-        """Return whether the letters of `text` were shown (Q1, Q2). Cost: linear once, then cached."""
+        """Return whether the letters of `text` were shown to the model.
+
+        Cost: linear in the texts, then cached.
+        """
         if text not in self._cache:
             self._cache[text] = _extract_letters(_resolve_escapes(_normalize(text))) in self.letters
         return self._cache[text]
 
     def contains_call(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether a call was shown, in any order and form (Q1 to Q3).
+        """Return whether a call was shown to the model, with its arguments in any order and form.
 
-        Texts are compared; numbers and arguments of other types count as shown. An ellipsis in a text
-        matches any text.
+        Only arguments that are texts are compared. An ellipsis in a text matches any text.
+
+        Args:
+            tool: the name of the called tool.
+            arguments: the arguments of the call.
 
         Cost: a search in `letters` for each argument.
         """
@@ -102,21 +112,21 @@ class DisplayedTexts:
             return False
         texts = [(key, value) for key, value in arguments.items() if isinstance(value, str)][:MAX_TEXTS]
         if tool not in WRITING_TOOLS and not any(value for _, value in texts):
-            return False  # It has almost no effect, and its letters may occur anywhere by chance.
+            return False  # Such a call has almost no effect, and its letters may occur in any text by chance.
         if len(texts) > 1:
             texts[-1] = (texts[-1][0], "")
         return all(self.contains(piece) for key, value in texts for piece in _ELLIPSIS.split(key + value))
 
 
 def contains_tags(text: str) -> bool:
-    """Return whether `text` contains a tag that opens or closes a call or an argument of one."""
+    """Return whether `text` contains a tag that opens or closes a call, or an argument of a call."""
     return _TAG_FORM.search(text) is not None
 
 
 def _resolve_escapes(plain: str) -> str:
-    """Return the letters of a text without escapes.
+    """Return a text with its escapes resolved.
 
-    Escapes of JSON, with any number of backslashes, and of HTML, up to three times, are resolved.
+    These are escapes of JSON, with any number of backslashes, and escapes of HTML, up to three times.
     """
     unescaped = _ESCAPES.sub(_decode_escape, plain)
     for _ in range(3):

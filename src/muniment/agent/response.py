@@ -1,18 +1,18 @@
-"""Read the response of a server without trust: bytes in, a `Reply` out.
+"""Convert the response of an untrusted server to a `Reply`; this module does no I/O.
 
-Servers and models differ in everything that a specification could define. So only the presence of members
-counts.
+Servers and models deviate from the specification in every way. So this code relies only on the presence of
+members.
 
-A1 Calls count with any `finish_reason`. But if a response was cut off at `length`, all its calls are ignored:
-   its last argument may be incomplete.
-A2 Ids are retained if they are plain and new to the run. Otherwise they are generated: nine letters and
-   digits, the one form that every chat template accepts.
-A3 Arguments may be an object, JSON text of an object, or JSON text of that text. Anything else stays text,
-   which no tool accepts, and the model gets an error.
-A4 Calls in the text are recovered if the text is the model's own.
-A5 A response with neither calls nor text, or with the remains of a call, is an empty `Reply`.
+A1 Calls count with any `finish_reason`. But if the response was cut off at the limit of tokens (`length`),
+   all its calls are ignored, because the last argument may be incomplete.
+A2 The id of a call is used if it is plain and new in the run. Otherwise an id is generated from nine letters
+   and digits, the one form that every chat template accepts.
+A3 Arguments may be an object, an object as JSON text, or such a text once more as JSON text. Anything else
+   stays a text, which no tool accepts: the model gets an error.
+A4 Calls that the model wrote into its text are used, unless the model only quotes them.
+A5 A response without calls and text, or with the rest of a broken call, becomes an empty `Reply`.
 
-Separate from `openai.py`, which communicates: this module is pure, and fuzzed separately.
+Separate from `openai.py`, which communicates: this module is fuzzed separately.
 
 Source: the OpenAI API reference; deviations of servers were collected from their issue trackers.
 """
@@ -39,13 +39,13 @@ from muniment.content.exact_json import NotJson, parse_json
 from muniment.types import Usage
 
 MAX_NAME_CHARS: Final = 64
-"""Characters of a tool's name that are retained: the limit of the API."""
+"""Maximum characters of a tool's name; longer names are cut. The API has the same limit."""
 
 MAX_REPLY_CHARS: Final = 8_000
-"""Characters of a response's text that a run retains: a model that repeats itself cannot fill the memory."""
+"""Maximum characters of a response's text that a run stores; a model may repeat itself without end."""
 
 MAX_TOKENS: Final = 2**40
-"""The limit of a plausible token count."""
+"""Limit for a plausible number of tokens; a larger number counts as 0."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -59,9 +59,10 @@ class FirstChoice:
     """The first choice of a chat completion.
 
     Attributes:
-        text: the text, joined if it came in parts.
+        text: the text; if it came in parts, they are joined.
         calls: the first `MAX_CALLS` calls.
-        was_cut: the server stopped it at the limit of tokens.
+        was_cut: whether the server stopped the model at the limit of tokens.
+        usage: the tokens that the server counted.
     """
 
     text: str
@@ -71,7 +72,7 @@ class FirstChoice:
 
 
 def parse_response(content: bytes) -> FirstChoice | Complaint:
-    """Return the completion in the body of a 2xx response, or the problem with it."""
+    """Return the completion in the body of a 2xx response, or the problem with this body."""
     try:
         document = parse_json(content)
     except NotJson as problem:
@@ -91,11 +92,18 @@ def parse_response(content: bytes) -> FirstChoice | Complaint:
 
 
 def create_reply(choice: FirstChoice, request: ModelRequest, form: Form) -> Reply:
-    """Return the reply that `choice` contains for a run that sent `request` in `form` (A1 to A5)."""
+    """Convert a completion to the reply of the model (rules A1 to A5 in the module docstring).
+
+    Args:
+        choice: the completion.
+        request: the request of the run that led to it.
+        form: the form of that request.
+    """
     calls: list[RawCall] = [(id_, tool, _parse_arguments(raw)) for id_, tool, raw in choice.calls]
     text_left, is_broken = choice.text, False
     if not calls:
-        # A response that was constrained to one action cannot quote. Only its text shows whether it was.
+        # If the server enforced the schema of one action, the reply cannot be a quotation. Only its text
+        # shows whether the schema was enforced.
         is_action = form == "json" and _is_object(choice.text)
         displayed_texts = () if is_action else list_displayed_texts(request.messages)
         offered = {tool.name for tool in request.tools}
@@ -147,7 +155,10 @@ def _read_calls(message: Mapping[str, Any]) -> list[RawCall]:
 
 
 def _parse_arguments(raw: Any) -> Any:
-    """Return the object that the arguments of a call contain, or the value that they contain instead (A3)."""
+    """Return the arguments of a call as an object.
+
+    If they are not an object, return the value that they are.
+    """
     value = raw
     for _ in range(2):
         if not isinstance(value, str):
@@ -171,7 +182,10 @@ def _is_object(text: str) -> bool:
 
 
 def _find_unknown_action(text: str, request: ModelRequest) -> list[RawCall]:
-    """Return the action in `text` if it uses an unknown tool, so that the model gets an error."""
+    """Return the call in a JSON reply if its tool is unknown, so that the model gets an error.
+
+    Otherwise return an empty list.
+    """
     try:
         action = parse_json(text)
     except NotJson:
@@ -184,7 +198,7 @@ def _find_unknown_action(text: str, request: ModelRequest) -> list[RawCall]:
 
 
 def _assign_ids(calls: list[RawCall], request: ModelRequest) -> tuple[ToolCall, ...]:
-    """Return the calls with ids that are plain and new to the run (A2)."""
+    """Return the calls with ids that are plain and new in the run."""
     replies = [message for message in request.messages if isinstance(message, AssistantMessage)]
     used_ids = {call.id for message in replies for call in message.calls}
     identified: list[ToolCall] = []

@@ -1,13 +1,13 @@
-"""The loop of a run: at most six turns, each one model call and then its tool calls in order.
+"""The loop of a run: at most six turns, each with one call of the model and then its tool calls, in order.
 
-The loop reads from top to bottom in `Runner._run`. The model replies; each of its tool calls is decided and
-gets a result; then the run ends or the next turn begins.
+`Runner._run` contains the complete loop. The model replies; each of its tool calls gets a decision and a
+result; then the run ends, or the next turn begins.
 
-The loop treats the model as hostile. The model only decides when it is done. The worker decides which reads
-and proposals are allowed, the broker decides what is committed, and success is read from the change set,
-never from the model's words.
+The loop treats the model as hostile. The model decides only when it is done. The worker decides which reads
+and proposals are allowed, and the broker decides what is committed. Whether the run was successful depends on
+its change set, never on the words of the model.
 
-A run ends for one of the reasons of `EndedBy`; only `final_text` allows a commit.
+A run ends for one of the reasons in `EndedBy`; its changes may be committed only after `final_text`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, get_path_argume
 RUN_NAME: Final = "managed-auto-memory-remember"
 
 MAX_DENIALS: Final = 3
-"""Denials and read escapes that end a run: a model that is denied three times is probing."""
+"""Number of denials after which a run ends, including path escapes by reading tools.
+
+A model that is denied so often is probing.
+"""
 
 EndedBy = Literal[
     "final_text", "escape", "refusals", "deadline", "cancelled", "turns", "model_error", "worker_lost"
@@ -58,7 +61,7 @@ EndedBy = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ToolDecision:
-    """One tool call and its outcome for observers and records, without content."""
+    """A tool call and its outcome, without the content of the call, for observers and records."""
 
     turn: int
     tool: str
@@ -67,7 +70,7 @@ class ToolDecision:
 
 @dataclass(frozen=True, slots=True)
 class DeniedCall:
-    """A denied tool call with the path that the model sent; it is never displayed or recorded."""
+    """A denied tool call, with the path that the model sent. The path is never displayed or recorded."""
 
     tool: str
     path: str
@@ -75,7 +78,10 @@ class DeniedCall:
 
 
 _TEXT_ARGUMENTS: Final = frozenset({"content", "new_string"})
-"""Arguments that a writing tool writes. If a model copies fences, only their content is used."""
+"""Arguments that contain text to write.
+
+If a model copies the fences around a text, only the text inside is used.
+"""
 
 _DROPPED: Final = "(dropped to save space; request less at a time)"
 
@@ -95,14 +101,14 @@ class RunOutcome:
 
     Attributes:
         ended_by: the reason.
-        final_text: the model's last words; for people, never for decisions.
-        detail: for the operator, if the reason needs one.
-        escape: the escape that ended the run, if one did.
-        decisions: every call, in order.
-        denied: the denied calls among them, in order.
-        decided_by: the author of the decision about the fact, if that was not the model.
-        read: paths that the brief, `read_file` or `edit` showed to the model.
-        messages: the transcript, as the model saw it last.
+        final_text: the last words of the model; for people, never for decisions of the program.
+        detail: details of the reason for the operator; empty: none.
+        escape: the path escape that ended the run, or None.
+        decisions: all tool calls of the run with their outcomes, in order.
+        denied: the denied calls, in order.
+        decided_by: who decided where to store the fact, if that was not the model; empty: the model.
+        read: the paths of entries that the model saw: in the brief, or by `read_file` or `edit`.
+        messages: the conversation, as the model saw it in the last turn.
     """
 
     ended_by: EndedBy = "turns"
@@ -117,14 +123,16 @@ class RunOutcome:
 
 
 class Runner:
-    """A run of one brief.
+    """One run of a model.
 
     Args:
+        model: the model.
         call: executes a tool call in the worker.
-        abort_on_escape: whether the first escape by a writing tool ends the run.
-        token: random text of the fences.
-        observe: called with every decision.
-        witness: called with every message, in its state when it was added.
+        budget: the turns, calls and seconds that the run may use.
+        abort_on_escape: whether the run ends when a writing tool names a path that leaves its root.
+        token: random text that marks the fences around data.
+        observe: called with each tool call and its outcome.
+        witness: called with each message when it is added to the conversation.
     """
 
     def __init__(
@@ -145,13 +153,20 @@ class Runner:
         self._outcomes: dict[_Key, Outcome] = {}
         self._reminders_left = (
             2 if getattr(model, "protocol", "") == "auto" else 1
-        )  # It has other forms to try.
+        )  # With `auto`, other forms of requests remain to try.
         self._has_dropped_results = False
         self._denials = 0
         self._unknown_tools = 0
 
     def run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...] = ()) -> RunOutcome:
-        """Drive the model until the run ends; never raise for a failure of a model or worker."""
+        """Let the model act until the run ends, and return how it ended.
+
+        A failure of the model or of the worker is part of the result, and raises no exception.
+
+        Args:
+            brief: the job of the run.
+            indexes: the indexes of the scopes, which the model sees first.
+        """
         outcome = self._outcome
         with span("run") as trace:
             try:
@@ -168,7 +183,7 @@ class Runner:
         return outcome
 
     def _run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...]) -> EndedBy:
-        """Run the turns, and return why the run ended."""
+        """Execute the turns, and return the reason why the run ended."""
         self._outcome.read.update(each.path for each in brief.related if each.is_visible or each.statements)
         self._add_message(create_system_message(brief))
         self._add_message(create_job_message(brief, indexes, self._token))
@@ -199,7 +214,10 @@ class Runner:
         self._witness(message)
 
     def _next_reply(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
-        """Return the model's reply; if the messages are too long for it, retry once with fewer of them."""
+        """Return the reply of the model.
+
+        If the messages are too long for it, drop tool results and retry once.
+        """
         model, messages = self._model, self._outcome.messages
         with self._budget.record_turn() as usage:
             try:
@@ -215,7 +233,12 @@ class Runner:
         return reply
 
     def _drop_results(self) -> bool:
-        """Drop the tool results of earlier turns, or else of the last one; return whether any existed."""
+        """Drop tool results from the messages, so that they are shorter.
+
+        Return whether any result was dropped.
+
+        Drop those of earlier turns, or without earlier results those of the last turn.
+        """
         messages = self._outcome.messages
         results = {index: each for index, each in enumerate(messages) if isinstance(each, ToolMessage)}
         last = max(
@@ -229,32 +252,38 @@ class Runner:
         return bool(results)
 
     def _end_or_remind(self, reply: Reply, brief: Brief, *, is_last: bool) -> EndedBy | None:
-        """Return why a turn without calls ends the run, or None after a reminder to the model."""
+        """Return the reason why a turn without tool calls ends the run.
+
+        If the run should continue, send a reminder to the model, and return None.
+        """
         has_text = bool(reply.text.strip())
         if has_text and (is_last or not self._reminders_left or not self._is_idle(brief)):
             return "final_text"
         if is_last:
             return "turns"
         if not self._reminders_left:
-            raise ModelError("the model returned no valid response, twice")
+            raise ModelError("the model returned an invalid response again after a reminder")
         self._reminders_left -= 1
         self._add_message(NOTHING_WRITTEN if has_text else NUDGE)
         return None
 
     def _is_idle(self, brief: Brief) -> bool:
-        """Return whether the run could write, but neither wrote nor found the fact known."""
+        """Return whether the run could write, but neither wrote nor named an entry that contains the fact."""
         writes = [each.outcome for each in self._outcome.decisions if each.tool in WRITING_TOOLS]
         is_done = any(each.verdict != "error" or each.code == "content_rejected" for each in writes)
         is_known = any(path.text in self._outcome.final_text for path in self._outcome.read)
         return not is_done and not is_known and bool(brief.writable)
 
     def _repeats_write(self, call: ToolCall) -> bool:
-        """Return whether the model repeats a successful write: then it is finished."""
+        """Return whether a call repeats a successful write: the model has then finished."""
         earlier = self._outcomes.get(_build_call_key(call))
         return earlier is not None and earlier.verdict == "allow" and call.tool in WRITING_TOOLS
 
     def _decide(self, call: ToolCall, brief: Brief) -> Outcome:
-        """Return the outcome of a call: a repeated one gets an error, any other is decided by the worker."""
+        """Return the outcome of a tool call.
+
+        The worker decides about it, unless the call repeats an earlier one.
+        """
         key = _build_call_key(call)
         earlier = self._outcomes.get(key)
         with span("tool", tool=get_tool_label(call.tool)) as trace:
@@ -289,7 +318,7 @@ class Runner:
         return outcome
 
     def _forget_reads(self) -> None:
-        """Allow the same reads again, after a write or after their results were dropped."""
+        """Allow the same reads again, because their results may have changed or were dropped."""
         self._outcomes = {key: seen for key, seen in self._outcomes.items() if key[0] in WRITING_TOOLS}
 
     def _remember_read(self, call: ToolCall, brief: Brief) -> None:
@@ -300,14 +329,14 @@ class Runner:
             raise WorkerLost("the worker allowed an invalid path") from None
 
     def _add_result(self, call: ToolCall, outcome: Outcome) -> None:
-        """Record the decision, and add the result of the call."""
+        """Record a tool call with its outcome, and add its result to the messages."""
         decision = ToolDecision(self._budget.turns, call.tool, outcome)
         self._outcome.decisions.append(decision)
         self._observe(decision)
         self._add_message(ToolMessage(call.id, outcome.verdict, outcome.code, outcome.text))
 
     def _find_end(self, call: ToolCall, outcome: Outcome) -> EndedBy | None:
-        """Return why the run ends after a call, or None to continue."""
+        """Return the reason why the run ends after this tool call, or None if it continues."""
         if outcome.code == "unknown_tool":
             self._unknown_tools += 1
             if self._unknown_tools == 2:  # noqa: PLR2004  a second one shows that the model does not adapt
@@ -326,9 +355,9 @@ class Runner:
 
 
 def _build_call_key(call: ToolCall) -> _Key:
-    """Return the tool and the arguments of a call, independent of their order, as a key."""
+    """Return a key for a tool call; it does not depend on the order of the arguments."""
     try:
         arguments = json.dumps(call.arguments, sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError):
-        arguments = "not JSON"  # No tool accepts it, so it always gets the same error.
+        arguments = "not JSON"  # No tool accepts such arguments, so the call always gets the same error.
     return call.tool, arguments

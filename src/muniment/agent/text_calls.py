@@ -1,29 +1,29 @@
-"""Read calls that a model wrote into its text instead of making them.
+"""Read tool calls that a model wrote into its text instead of using the call format of the server.
 
-If a server has no parser for the calls of a model, they appear in the text: as JSON in tags, in fences or
-bare, or completely in tags. They are read here, so that such a model can drive a run, and pass the same
-checks as any call.
+If a server cannot parse the calls of a model, they appear in the text: as JSON in tags, in code fences or
+without both; or completely as tags. They are read here, so that such a model can drive a run. They pass the
+same checks as other calls.
 
 The danger is an honest model that *quotes*: the fact, or an entry that it read, contains a call, and its last
 words repeat it. So every call must meet these conditions:
-S1  It is outside the model's thinking and in a position for calls: after a call tag, in a separate fence, or
-    bare at the very end. Bare JSON with text after it is text. After JSON that cannot be read, any JSON is
-    text, since it may be a piece of that.
-S2  It was not shown to the model (`agent/quotation.py`).
-S3  Its JSON is strict (`agent/model.py`). Calls completely in tags are not read if the displayed texts
-    contain such tags, or if an argument does.
+S1  The call is outside the model's thinking, and in a position for calls: after a call tag, in a separate
+    code fence, or as bare JSON at the very end of the text. Bare JSON that is followed by other text is text.
+    After JSON that cannot be read, any bare JSON is text, since it may be a piece of the unreadable JSON.
+S2  The call was not shown to the model (`agent/quotation.py`).
+S3  Its JSON is strict (`content/exact_json.py`). A call that consists completely of tags is ignored if the
+    displayed texts contain such tags, or if one of its arguments does.
 
 Models write calls as JSON in several shapes. An object has the name of its tool under `name`, `tool`,
 `tool_name`, `function` or `action`. It has the arguments under `arguments`, `parameters`, `args`, `input` or
-`action_input` (an object, or the JSON text of one), or beside the name. `{"type": "function", "function":
+`action_input` (an object, or an object as JSON text), or next to the name. `{"type": "function", "function":
 {...}}` is a wrapper. An object with `done` as its tool means that the model has finished; its `summary` is
 text.
 
-An object with two possible readings is not read.
+An object that can be read in two ways is ignored.
 
 Not guaranteed: that every call is found. Unreadable calls are reported (`TextCalls.is_broken`), not guessed.
 
-Separate from `response.py`, which reads calls that a model made: these are in its text.
+Separate from `response.py`, which reads calls in the call format of the server.
 
 Start at `parse_text_calls`; attacked by `tests/units/agent/test_text_calls.py`. Sources of the forms: the
 chat templates of Hermes, Qwen, Llama 3, Mistral, DeepSeek, Kimi and Granite, and reports of their users.
@@ -41,34 +41,36 @@ from muniment.content.exact_json import NotJson, parse_first_json, parse_json
 from muniment.sandbox.tools.calls import TOOLS
 
 MAX_DOCUMENTS: Final = 32
-"""Documents read in a row; a run may make fewer calls in total."""
+"""Maximum consecutive JSON documents that are read; a run may make fewer calls in total."""
 
 DONE: Final = "done"
-"""The name that an object has instead of a tool if the model has finished."""
+"""The name of the tool in an object by which the model reports that it has finished."""
 
 TOOL_KEYS: Final = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "action_input")
 SEPARATORS: Final = " \t\r\n;,"
-"""Characters that may separate documents in a row."""
+"""Characters that may separate consecutive JSON documents."""
 
 _IGNORED_KEYS: Final = frozenset({"id", "type", "tool_call_id"})
 
 
 MAX_CHARS: Final = 262_144
-"""Characters of a text that are read; the rest is dropped. No valid call is so long."""
+"""Maximum characters of a text that are read; the rest is dropped. No valid call is so long."""
 
 MAX_CALLS: Final = 32
-"""Calls of one text that are read, including quoted ones; about the number that a run may make."""
+"""Maximum calls of one text that are read, including quoted ones; about as many as a run may make."""
 
 MAX_ATTEMPTS: Final = 64
-"""Positions of one text where reading is tried. A text with more is a listing, and no call is read from it.
+"""Maximum positions of one text at which reading a call is tried.
+
+A text with more positions is a listing, and none of its calls is read.
 """
 
 _HEAD_CHARS: Final = 60
-"""Characters that identify an unreadable call: its tool, and whether it was shown."""
+"""Characters at the beginning of an unreadable call that identify its tool; only they are compared."""
 
-# In the tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over repeatable text are
-# possessive: nothing is scanned twice for one match.
+# In the special tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over text that may
+# repeat are possessive, so that no text is scanned twice for one match.
 _TOKEN: Final = re.compile(
     r"""<(?P<thinking>think|thinking|reasoning)>
       | (?P<thought></(?:think|thinking|reasoning)>)
@@ -88,7 +90,7 @@ _HEADER: Final = re.compile(
         \s*+(?:```(?:json)?\s*+)?(?=[\[{])""",
     re.VERBOSE,
 )
-"""The text between a call tag and JSON: empty, or the tool's name with separators."""
+"""Matches the text between a call tag and JSON: empty, or the name of the tool with separators."""
 
 _WRAPPED: Final = re.compile(r"\s*+<")
 _CALL_START: Final = re.compile(r"\s*+(?:[\w.-]{1,80}+\s*+)?(?:[(<{\[]|\Z)")
@@ -102,7 +104,13 @@ _INTEGER: Final = re.compile(r"\s*+-?[0-9]{1,18}+\s*+")
 
 @dataclass(frozen=True, slots=True)
 class JsonCall:
-    """A call with unchecked arguments, and its source text."""
+    """A call that was read from a text.
+
+    Attributes:
+        tool: the name of the tool.
+        arguments: the arguments; they are not checked yet.
+        source: the text of the call.
+    """
 
     tool: str
     arguments: dict[str, Any]
@@ -114,10 +122,11 @@ class TextCalls:
     """The text of a model, split into calls and words.
 
     Attributes:
-        calls: (tool, arguments) in the order of the text, at most `MAX_CALLS`. Arguments are a JSON object,
-            unchecked. The tool may be unknown if a tag clearly marks a call.
-        text: the rest, without thinking and without the text of `calls`. Quoted calls stay.
-        is_broken: a call was begun and none can be read, so `text` are not last words.
+        calls: tool and arguments of each call, in the order of the text, at most `MAX_CALLS`. The arguments
+            are a JSON object that is not checked yet. The tool may be unknown if a tag clearly marks a call.
+        text: the other text, without thinking and without the text of `calls`. Quoted calls are part of it.
+        is_broken: whether the text contains the beginning of a call but no readable call. Then `text` does
+            not count as the last words of the model.
     """
 
     calls: tuple[tuple[str, dict[str, Any]], ...]
@@ -127,7 +136,14 @@ class TextCalls:
 
 @dataclass(frozen=True, slots=True)
 class _TextPart:
-    """A part of a text that is not plain words. Calls in a `bare` one only count at the end of the text."""
+    """A part of a text that does not consist of plain words.
+
+    Attributes:
+        kind: the kind of the part. Calls in a `bare` part count only at the end of the text.
+        start: index of its first character.
+        end: index after its last character.
+        calls: the calls in it.
+    """
 
     kind: Literal["thought", "noise", "call", "in_tags", "bare", "debris"]
     start: int
@@ -138,13 +154,14 @@ class _TextPart:
 def parse_text_calls(
     text: str, available_tools: Collection[str], displayed_texts: Sequence[str]
 ) -> TextCalls:
-    """Return the calls in `text`, and its words.
+    """Return the calls that a model wrote into its text, and the other words of the text.
 
     Args:
-        text: the model's text; any text.
-        available_tools: names of the available tools. In a fence or bare, only these make an object a call.
-        displayed_texts: the data that the model saw: the job message and the results of tools. It excludes
-            instructions, whose examples a model may follow, and words about its calls.
+        text: the text of the model; any text.
+        available_tools: the names of the available tools. In a code fence, or as bare JSON, an object is a
+            call only if it names one of them.
+        displayed_texts: the data that the model saw: its job and the results of tools. Instructions are not
+            part of it, because a model may follow their examples.
 
     Cost: linear in `text` and `displayed_texts`; for a hostile text, at most `MAX_ATTEMPTS` times
         `MAX_CHARS`.
@@ -176,7 +193,7 @@ def parse_text_calls(
         elif unquoted and (part.kind == "in_tags" or part.start == begin):
             is_broken = True
         if is_broken:
-            break  # The rest may be a piece of it.
+            break  # The rest of the text may be a piece of the broken call.
     tool_calls = [(call.tool, call.arguments) for call in calls if not _is_done(call, available_tools)]
     removed_parts += [part for part in parts if part.kind == "noise" and calls]
     return TextCalls(
@@ -187,7 +204,12 @@ def parse_text_calls(
 
 
 def _split_text(text: str, offered: Collection[str]) -> list[_TextPart]:
-    """Return the parts of a text that are not plain words, in order."""
+    """Return the parts of a text that are not plain words, in order.
+
+    Args:
+        text: the text of the model.
+        offered: the names of the available tools.
+    """
     parts: list[_TextPart] = []
     position, attempts, may_be_bare = 0, 0, True
     while (token := _TOKEN.search(text, position)) is not None:
@@ -197,7 +219,7 @@ def _split_text(text: str, offered: Collection[str]) -> list[_TextPart]:
             found = text.find(closing, position)
             position = len(text) if found < 0 else found + len(closing)
             parts.append(_TextPart("thought", start, position))
-        elif kind == "thought":  # The prompt opened it: the text up to here was thinking.
+        elif kind == "thought":  # The prompt opened the thinking, so all text up to here is thinking.
             parts, may_be_bare = [_TextPart("thought", 0, position)], True
         elif kind == "noise":
             parts.append(_TextPart("noise", start, position))
@@ -215,7 +237,7 @@ def _split_text(text: str, offered: Collection[str]) -> list[_TextPart]:
 
 
 def _find_start(text: str, parts: Sequence[_TextPart]) -> int:
-    """Return the start of the text after its thinking."""
+    """Return the index at which the text after the model's thinking starts."""
     position = 0
     for part in parts:
         if part.kind != "thought" or text[position : part.start].strip():
@@ -225,7 +247,7 @@ def _find_start(text: str, parts: Sequence[_TextPart]) -> int:
 
 
 def _find_tail(text: str, parts: Sequence[_TextPart]) -> int:
-    """Return the position from which the text only contains calls and their separators."""
+    """Return the index from which the text contains only calls and separators."""
     end = len(text)
     for part in reversed(parts):
         ends_tail = part.kind == "debris" or (part.kind == "bare" and not part.calls)
@@ -236,7 +258,15 @@ def _find_tail(text: str, parts: Sequence[_TextPart]) -> int:
 
 
 def _remove_parts(text: str, removed_parts: Sequence[_TextPart], offered: Collection[str]) -> str:
-    """Return the text without the `removed_parts` parts, with the summaries of their objects in place."""
+    """Return the text without the given parts.
+
+    A part by which the model reports that it has finished is replaced by its summary.
+
+    Args:
+        text: the text of the model.
+        removed_parts: the parts to remove.
+        offered: the names of the available tools.
+    """
     pieces, position = [], 0
     for part in sorted(removed_parts, key=lambda part: part.start):
         summaries = [call.arguments.get("summary") for call in part.calls if _is_done(call, offered)]
@@ -255,7 +285,14 @@ def _is_done(call: JsonCall, offered: Collection[str]) -> bool:
 def _read_part(
     text: str, token: re.Match[str], offered: Collection[str], *, is_first: bool
 ) -> _TextPart | None:
-    """Return the part that `token` opens, or None if it is only words."""
+    """Return the part of the text that begins with a token, or None if it consists only of words.
+
+    Args:
+        text: the text of the model.
+        token: the match of `_TOKEN` at which the part begins.
+        offered: the names of the available tools.
+        is_first: whether the part is at the beginning of the text after the thinking.
+    """
     kind, (start, position) = token.lastgroup, token.span()
     try:
         if kind == "tag":
@@ -279,12 +316,18 @@ def _read_part(
 
 
 def _read_tagged(text: str, start: int, tag_end: int, offered: Collection[str]) -> _TextPart | None:
-    """Return the part after the call tag that ends at `tag_end`: objects, or a tool's name and its arguments.
+    """Return the part that begins with a call tag: JSON objects, or the name of a tool and its arguments.
 
-    The result is None if the text only mentions the tag.
+    Return None if the text only mentions the tag.
+
+    Args:
+        text: the text of the model.
+        start: index at which the tag begins.
+        tag_end: index at which the tag ends.
+        offered: the names of the available tools.
 
     Raises:
-        NotJson: a call was begun that cannot be read.
+        NotJson: the tag begins a call that cannot be read.
     """
     header = _HEADER.match(text, tag_end)
     if header is not None and (header["apart"] is None or header["tool"] in offered):
@@ -304,10 +347,12 @@ def _read_tagged(text: str, start: int, tag_end: int, offered: Collection[str]) 
 
 
 def _read_tag_call(text: str, token: re.Match[str]) -> _TextPart:
-    """Return a call after the tag with its tool; the arguments are JSON, or each has a separate tag.
+    """Return the call after a tag that names its tool.
+
+    Its arguments are JSON, or each argument has a separate tag.
 
     Raises:
-        NotJson: it is cut off, or ambiguous.
+        NotJson: the call is cut off or ambiguous.
     """
     tool, (start, position) = token["function"], token.span()
     brace = skip_separators(text, position)
@@ -329,7 +374,10 @@ def _read_tag_call(text: str, token: re.Match[str]) -> _TextPart:
 
 
 def _convert_argument(tool: str, name: str, value: str) -> str | int | bool:
-    """Return `value` in the type that the tool expects; between tags every value is text."""
+    """Convert the text of an argument to the type that the tool expects.
+
+    Between tags, every value is a text.
+    """
     field = TOOLS[tool].model_fields.get(name) if tool in TOOLS else None
     if field is not None and field.annotation is int and _INTEGER.fullmatch(value):
         return int(value)
@@ -341,21 +389,22 @@ def _convert_argument(tool: str, name: str, value: str) -> str | int | bool:
 def parse_json_calls(
     text: str, start: int, offered: Collection[str], *, is_certain: bool = False
 ) -> tuple[tuple[JsonCall, ...], int]:
-    """Return the calls of consecutive JSON documents from `text[at]` on, and the end of the last one.
+    """Return the calls in consecutive JSON documents, and the index after the last document.
 
-    Each document is an object or a list of objects. If any of them is not a call, the result is empty.
+    Each document is an object or a list of objects. If one of the objects is not a call, the tuple of calls
+    is empty.
 
     Args:
         text: any text.
-        start: the start of the first document.
-        offered: names of the available tools; an object without one of them is not a call.
-        is_certain: calls were announced, so that the tool may be unknown.
+        start: index of the first document.
+        offered: the names of the available tools; an object that names none of them is not a call.
+        is_certain: whether the text has announced calls, so that the tool may be unknown.
 
     Raises:
-        NotJson: the first document cannot be read; an object is a call that cannot be read; or, if
-            `is_certain`, it is not a call.
+        NotJson: the first document cannot be read, or a call in it cannot be read. If `is_certain`, this is
+            also raised for an object that is not a call.
 
-    Cost: linear in the documents; if one cannot be read, in the rest of the text.
+    Cost: linear in the documents; if one cannot be read, linear in the rest of the text.
     """
     calls: list[JsonCall | None] = []
     end, next_start = start, start
@@ -378,10 +427,12 @@ def parse_json_calls(
 
 
 def parse_arguments(value: object) -> dict[str, Any]:
-    """Return arguments as an object; some models write them as JSON in a text, and some omit them.
+    """Return the arguments of a call as an object.
+
+    Some models write them as JSON in a text, and some omit them (the result is then empty).
 
     Raises:
-        NotJson: they are not an object.
+        NotJson: the arguments are not an object.
     """
     if isinstance(value, str) and value:
         value = parse_json(value)
@@ -393,7 +444,7 @@ def parse_arguments(value: object) -> dict[str, Any]:
 
 
 def skip_separators(text: str, start: int) -> int:
-    """Return the first index from `start` on that is not a separator."""
+    """Return the first index, from `start` on, at which the character is not a separator."""
     return len(text) - len(text[start:].lstrip(SEPARATORS))
 
 

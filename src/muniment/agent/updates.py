@@ -1,21 +1,26 @@
-"""Decide whether a fact replaces another, by its form alone; if that is not certain, both stay.
+"""Decide whether a fact replaces another one, by its words alone; if that is not certain, both facts stay.
 
-U1  Both are one statement. No word adds to, limits or dates the new one (`also`, `only`, `today`), and no
-    clause after it has another subject (`says Ben`).
-U2  *Denied*: both begin in the same way, and all words of the old one are in the new one. Some of them, and
-    no others, follow words that mark a former state (`no longer`, `instead of`, `switched from`). A simple
-    negation (`not`), a comparison (`no longer than`) and a double negation do not mark one. `from` and `to`
-    with a verb of change do (`was renamed from … to …`), if nothing else is omitted.
-U3  *Changed*: the two differ, word for word, in one position after their subject. A word of change (`now`)
-    precedes it, or it is the last part of the sentence. Without such a word another number, day, name or
-    place is another fact: both stay, however similar they are (`is_similar`).
-U4  The differing part is a word, not its relation to the rest (`on`, `for`). It must not be of a kind with
-    several values (`also speaks`): it is a value, or a property with one value (`live in`, `is called`).
-U5  The part of the old text about its own past is ignored: `now`, `no longer on Tuesdays` beside another day,
-    and `instead of pip` at its end. If it contains `now` itself, the differing part must be a value, or a
-    property with one value (`live in`).
+The tables named below are the phrases of `cues.toml` under `update`.
 
-Not guaranteed: that every update is found. A missed one becomes a separate entry.
+U1  Each fact is one statement. The new fact contains no word that adds to the old one, limits it, or applies
+    only for a time (`also`, `only`, `today`). No later clause of it has another subject (`says Ben`).
+U2  *Denied*: both facts begin in the same way, and the new one contains all words of the old one. Some of
+    these words, and no others, follow a phrase that marks a former state (`no longer`, `instead of`,
+    `switched from`). A simple negation (`not`), a comparison (`no longer than`) and a double negation do not
+    mark one. `from` and `to` mark a former and a new state if they follow a verb of change (`was renamed from
+    … to …`) and nothing else is omitted.
+U3  *Changed*: the facts differ, word for word, in one position after their subject. A word of change (`now`)
+    precedes this position; or it follows, and then the position is the last part of the sentence. Without a
+    word of change, another number, day, name or place is another fact. Then both facts stay, however similar
+    they are (`is_similar`).
+U4  The differing words are not only a relation to the rest (`on`, `for`). They must not be of a kind that may
+    have several values (`also speaks`). They are a value, or belong to a property that has one value (`live
+    in`, `is called`).
+U5  Parts of the old fact that describe its own past are ignored: `now`, `no longer on Tuesdays` next to
+    another day, and `instead of pip` at its end. If the old fact contains `now`, the differing words must be
+    a value, or belong to a property that has one value (`live in`).
+
+Not guaranteed: that every update is found. If one is missed, the new fact becomes a separate entry.
 
 Attacked in tests/units/agent/test_updates.py, with tests/facts/updates.json.
 """
@@ -35,16 +40,16 @@ from muniment.content.provenance import find_specific_words
 from muniment.content.words import STOP_WORDS
 
 MAX_STATEMENT_WORDS: Final = 80
-"""Words of a statement that is compared; a longer one is not a single statement."""
+"""Maximum words of a fact that is compared; a longer text is not a single statement."""
 
 _MAX_CHANGED_WORDS: Final = 4
-"""Words of the position in which two statements differ."""
+"""Maximum words of the position in which two statements may differ."""
 
 _STEM_CHARS: Final = 5
-"""Characters that identify a word in another inflection."""
+"""Words that begin with the same characters, up to this number, count as inflections of one word."""
 
 _MIN_SHARED: Final = 2
-"""Shared words that connect a clause to a statement; one content word is enough."""
+"""Number of shared words that connect a clause to a statement; one shared content word is also enough."""
 
 _MAX_CHARS: Final = 1_000
 _CLAUSES: Final = re.compile(
@@ -57,10 +62,13 @@ _MARKER: Final = re.compile(r"\A\s*[-*+>]\s+")
 _ENDINGS: Final = ("ing", "ed", "es", "s")
 _MIN_STEM: Final = 3
 _CHANGE_TABLES: Final = ("changed", "former", "more", "replaced")
-"""Tables of words that mark a change and are not part of the statement."""
+"""Names of tables whose words mark a change, and are not part of the statement itself."""
 
 _IDLE_SENSITIVE: Final = frozenset({*_CHANGE_TABLES, "ended", "now"})
-"""Tables whose cues are ignored in a phrase of the table `idle`."""
+"""Names of tables whose phrases are ignored inside a phrase of the table `idle`.
+
+A phrase of `idle` contains a word of change, but expresses no change, such as `used to cut`.
+"""
 
 _SPEAKERS: Final = (
     (("the", "user", "s"), "my"),
@@ -68,13 +76,13 @@ _SPEAKERS: Final = (
     (("the", "user"), "i"),
     (("user",), "i"),
 )
-"""The openings of a fact about the person, and the same in the first person."""
+"""The words with which a fact about the user may begin, and the same in the first person."""
 
 
 def supersedes(new: str, old: str) -> bool:
-    """Return whether the fact `new` replaces `old` (U1 to U5).
+    """Return whether the fact `new` replaces the fact `old` (rules U1 to U5 in the module docstring).
 
-    Cost: linear in the texts up to `_MAX_CHARS`, and the square of `MAX_STATEMENT_WORDS`.
+    Cost: linear in both texts, up to `_MAX_CHARS`, plus the square of `MAX_STATEMENT_WORDS`.
     """
     new_statement, old_statement = _parse_statement(new, sentences=2), _parse_statement(old, sentences=1)
     if (
@@ -97,10 +105,11 @@ def supersedes(new: str, old: str) -> bool:
 
 
 def _has_only_related_clauses(new_statement: _Statement, old_statement: _Statement) -> bool:
-    """Return whether each clause after that of the change belongs to the old statement (U1).
+    """Return whether each clause that follows the change still belongs to the old statement.
 
-    Another clause may revoke the statement: `says Ben`, `which is a lie`. A clause belongs to it if it shares
-    a content word or two other words, contains a word of change, or gives the new value (`but in Porto`).
+    Another clause may revoke the change, such as `says Ben` or `which is a lie`. A clause belongs to the old
+    statement if it shares a content word or two other words with it, contains a word of change, or gives the
+    new value (`but in Porto`).
     """
     tables = ("changed", "replaced", "past", "more", "turned")
     cue_positions = {index for name in tables for index in _find_covered(name, new_statement.words)}
@@ -119,16 +128,17 @@ def _has_only_related_clauses(new_statement: _Statement, old_statement: _Stateme
 
 
 def states_change(fact: str) -> bool:
-    """Return whether a fact states itself that something has changed."""
+    """Return whether a fact contains a phrase that signals a change, such as `now` or `no longer`."""
     statement = _parse_statement(fact, sentences=2)
     return statement is not None and _contains_change(statement)
 
 
 def is_similar(one: str, other: str) -> bool:
-    """Return whether two facts have the same subject, so that they are linked although both stay.
+    """Return whether two facts have the same subject, so that their entries are linked although both stay.
 
-    They share half of the significant words of the longer one, or two words and half of those of the shorter
-    one; numbers do not count. Or one is a longer wording of the other: it has all of its words.
+    They have the same subject if they share half of the significant words of the longer fact, or two words
+    and half of those of the shorter fact; numbers do not count. They also have it if one fact contains all
+    words of the other.
     """
     words, others = _without_numbers(find_specific_words(one)), _without_numbers(find_specific_words(other))
     shared, (fewer, more) = len(words & others), sorted((len(words), len(others)))
@@ -142,7 +152,7 @@ def _without_numbers(words: frozenset[str]) -> frozenset[str]:
 
 
 def _is_contained_in(shorter: str, longer: str) -> bool:
-    """Return whether each word of a text occurs in another one, in some inflection."""
+    """Return whether each word of `shorter` occurs in `longer`, possibly in another inflection."""
     words, others = list(_split_words(shorter[:_MAX_CHARS])), list(_split_words(longer[:_MAX_CHARS]))
     if (
         not 1 < len(words) <= MAX_STATEMENT_WORDS
@@ -155,13 +165,16 @@ def _is_contained_in(shorter: str, longer: str) -> bool:
 
 
 def _has_same_limits(new_statement: _Statement, old_statement: _Statement) -> bool:
-    """Return whether both or neither of two statements add, limit or date something (U1)."""
+    """Return whether both statements, or neither, contain a word that adds, limits or gives a time."""
     return _contains_cue("blocked", new_statement) == _contains_cue("blocked", old_statement)
 
 
 @lru_cache(maxsize=4096)
 def _contains_change(statement: _Statement) -> bool:
-    """Return whether a statement contains a change; without one it replaces nothing."""
+    """Return whether a statement contains a phrase that signals a change.
+
+    Without such a phrase, a fact replaces nothing.
+    """
     has_marker = (
         any(_contains_cue(name, statement) for name in ("changed", "replaced"))
         or _find_denial(statement) is not None
@@ -180,7 +193,10 @@ def is_chatter(text: str) -> bool:
 
 
 def _is_chatter_clause(clause: str, phrases: frozenset[str]) -> bool:
-    """Return whether a clause consists of some cues; a negation only counts as a complete clause."""
+    """Return whether a clause consists only of phrases without content.
+
+    A negation such as `no` counts only if it is the complete clause.
+    """
     if clause in phrases:
         return True
     words = clause.split()
@@ -206,19 +222,19 @@ class _Statement:
     """The words of a statement.
 
     Attributes:
-        words: in the form for comparison; single characters in scripts without spaces.
-        clauses: the number of its clause for each word.
+        words: the words in the form in which they are compared; in scripts without spaces, single characters.
+        clauses: for each word, the number of its clause.
     """
 
     words: tuple[str, ...]
     clauses: tuple[int, ...]
 
     def drop_positions(self, dropped: Collection[int]) -> tuple[str, ...]:
-        """Return the words without those at some positions."""
+        """Return the words except those at the indexes `dropped`."""
         return tuple(word for index, word in enumerate(self.words) if index not in dropped)
 
     def drop_past(self) -> _Statement:
-        """Return the statement without the parts about its own past (U5)."""
+        """Return the statement without the parts that describe its own past (U5 in the module docstring)."""
         dropped = {*_find_covered("now", self.words), *self._find_former_clause(), *self._find_replaced_end()}
         retained = [index for index in range(len(self.words)) if index not in dropped]
         return _Statement(
@@ -226,9 +242,10 @@ class _Statement:
         )
 
     def _find_former_clause(self) -> list[int]:
-        """Return the positions of a last clause about a former value.
+        """Return the indexes of a last clause that only denies a former value, such as `no longer on Sunday`.
 
-        It denies the value, with the relation of the clause before it.
+        It must use the same relation (`on`) as the clause before it. Without such a clause, return an empty
+        list.
         """
         for start, end in _find_cues("ended", self.words):
             clause, before = self.find_clause_rest(start), self.find_clause(start - 1) if start else ()
@@ -239,7 +256,10 @@ class _Statement:
         return []
 
     def _find_replaced_end(self) -> list[int]:
-        """Return the positions of an end of the statement that only gives the replaced thing."""
+        """Return the indexes of an end that only names the replaced thing, such as `instead of pip`.
+
+        Return an empty list if the statement has another end.
+        """
         for start, end in _find_cues("instead", self.words):
             replaced_words = self.words[end:]
             if start and len(_drop_articles(replaced_words)) == len(_extract_content(replaced_words)) == 1:
@@ -247,11 +267,11 @@ class _Statement:
         return []
 
     def find_clause(self, position: int) -> list[int]:
-        """Return the positions of a clause."""
+        """Return the indexes of all words in the clause of the word at `position`."""
         return [index for index, number in enumerate(self.clauses) if number == self.clauses[position]]
 
     def find_clause_rest(self, start: int) -> list[int]:
-        """Return the positions from one to the end of its clause."""
+        """Return the indexes from `start` to the end of its clause."""
         return [
             index for index in range(start, len(self.words)) if self.clauses[index] == self.clauses[start]
         ]
@@ -259,7 +279,12 @@ class _Statement:
 
 @lru_cache(maxsize=4096)
 def _parse_statement(text: str, *, sentences: int) -> _Statement | None:
-    """Return the words of a text that is one statement, or None."""
+    """Return a text as a statement, or None if it is not a single statement.
+
+    Args:
+        text: the text of a fact.
+        sentences: the maximum number of sentences.
+    """
     stripped = _MARKER.sub("", text.strip())
     if (
         len(stripped) > _MAX_CHARS
@@ -279,14 +304,20 @@ def _parse_statement(text: str, *, sentences: int) -> _Statement | None:
 
 
 def _mark_headings(clause: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a clause; mark words that are a cue only as a separate clause (`Update: …`)."""
+    """Yield the words of a clause, and mark words such as `update` inside a longer clause.
+
+    They count as words of change only if they are a separate clause (`Update: …`).
+    """
     is_heading = len([word for word in clause if word != ":"]) == 1
     for word in clause:
         yield word if is_heading or (word,) not in _load_table("heading") else f"={word}"
 
 
 def _split_clauses(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the clauses of a text by number; a colon before a value is a word of the clause before it."""
+    """Yield the clauses of a text, each with its number and its words.
+
+    A colon before a value is a word of the clause before it.
+    """
     position = number = 0
     for end in (*_CLAUSES.finditer(text), None):
         words = list(_split_words(text[position : len(text) if end is None else end.start()]))
@@ -316,7 +347,7 @@ def _strip_ending(word: str) -> str:
 
 
 def _is_denied(new_statement: _Statement, old_statement: _Statement) -> bool:
-    """Return whether the new statement denies the old one (U2)."""
+    """Return whether the new statement denies the old one (rule U2 in the module docstring)."""
     negated, replaced = (
         _find_denial(new_statement, old_statement.words),
         _find_first("replaced", new_statement.words),
@@ -365,13 +396,11 @@ def _is_denied_once(statement: _Statement, clause: Sequence[int]) -> bool:
 
 
 def _find_denial(statement: _Statement, known: Collection[str] = ()) -> tuple[int, int] | None:
-    """Return the first words of a statement that mark something as a former state, or None.
-
-    The words are given as a start and an end index.
+    """Return the start and end index of the first words that mark a former state, or None.
 
     Args:
         statement: the statement.
-        known: words that do not mark it, since the old statement has them too.
+        known: words that do not mark a former state, because the old statement contains them, too.
     """
     more = {index for index in _find_covered("more", statement.words) if statement.words[index] not in known}
     for start, end in _find_cues("former", statement.words):
@@ -391,7 +420,10 @@ def _has_target(old_value: Sequence[int], statement: _Statement) -> bool:
 
 
 def _cut_at_target(positions: Sequence[int], statement: _Statement) -> list[int]:
-    """Return the positions up to a word that introduces the new value (`from … to`), if any precede it."""
+    """Return the positions before a word that introduces the new value (`to` in `from … to`).
+
+    Without such a word, return all positions.
+    """
     targets = _load_table("target")
     for number, index in enumerate(positions):
         if number and (statement.words[index],) in targets:
@@ -400,13 +432,13 @@ def _cut_at_target(positions: Sequence[int], statement: _Statement) -> list[int]
 
 
 def _find_opening(words: Sequence[str], content: Collection[str]) -> list[str]:
-    """Return the words before the first content word, without words that are neither content nor subject."""
+    """Return the words before the first word of `content`, without articles."""
     index = next((index for index, word in enumerate(words) if word in content), len(words))
     return _drop_articles(words[:index])
 
 
 def _is_replaced(new_statement: _Statement, old_statement: _Statement) -> bool:
-    """Return whether another value replaces the one after `instead of`, with all other words equal (U2)."""
+    """Return whether the new statement names the old value after `instead of`, and is otherwise equal."""
     cue = _find_first("instead", new_statement.words)
     differences = _find_differences(old_statement.words, new_statement.drop_past().words)
     if cue is None or len(differences) != 1:
@@ -417,7 +449,7 @@ def _is_replaced(new_statement: _Statement, old_statement: _Statement) -> bool:
 
 
 def _is_moved(new_statement: _Statement, old_statement: _Statement) -> bool:
-    """Return whether `new_statement` gives the old value with a verb of change (`moved from … to …`)."""
+    """Return whether the new statement names the old value after a verb of change (`moved from … to`)."""
     found = _find_from_and_to(new_statement.words)
     if found is None:
         return False
@@ -446,13 +478,21 @@ def _is_moved(new_statement: _Statement, old_statement: _Statement) -> bool:
 
 
 def _find_subject(words: Sequence[str], predicate: Collection[str]) -> frozenset[str]:
-    """Return the subject before a predicate: its content words, or pronouns if it has none."""
+    """Return the subject before a predicate: its content words, or its pronouns if it has none.
+
+    Args:
+        words: the words of a statement.
+        predicate: the words of the predicate.
+    """
     before = words[: next((index for index, word in enumerate(words) if word in predicate), len(words))]
     return _extract_content(before) or frozenset(before)
 
 
 def _find_from_and_to(words: Sequence[str]) -> tuple[range, range] | None:
-    """Return the positions of the old and new value after `from` and `to` of a verb of change."""
+    """Return the positions of the old and the new value that follow `from` and `to` after a verb of change.
+
+    Return None if the words do not have this form.
+    """
     verbs, targets, end = (
         _find_covered("turned", words),
         _load_table("target") | _load_table("inward"),
@@ -472,7 +512,7 @@ def _find_from_and_to(words: Sequence[str]) -> tuple[range, range] | None:
 
 
 def _drop_articles(words: Sequence[str]) -> list[str]:
-    """Return the words without those that are neither content nor subject."""
+    """Return the words without articles and similar words (`the`, `our`)."""
     return [word for word in words if (word,) not in _load_table("article")]
 
 
@@ -480,12 +520,12 @@ def _drop_articles(words: Sequence[str]) -> list[str]:
 
 
 def _is_changed(new_statement: _Statement, old_statement: _Statement, *, is_repeated_change: bool) -> bool:
-    """Return whether the new statement changes one value of the old one (U3, U4).
+    """Return whether the new statement changes one value of the old one (U3 and U4 in the module docstring).
 
     Args:
         new_statement: the new statement.
-        old_statement: the old statement, without the parts about its own past.
-        is_repeated_change: whether the old statement also marks itself as a change.
+        old_statement: the old statement, without the parts that describe its own past.
+        is_repeated_change: whether the old statement already contained a word of change, such as `now`.
     """
     cue = _find_first("changed", new_statement.words)
     if cue is None:
@@ -513,7 +553,7 @@ def _is_changed(new_statement: _Statement, old_statement: _Statement, *, is_repe
         return False
     is_separate_clause = (
         is_value and len(new_statement.find_clause(cue[0])) <= cue[1] - cue[0] + 1
-    )  # `Correction: …`, `Actually, …`
+    )  # Such as `Correction: …` or `Actually, …`.
     return _is_marked_change(
         cue[0], new, start, end, is_value=is_value, is_separate_clause=is_separate_clause
     )
@@ -522,7 +562,11 @@ def _is_changed(new_statement: _Statement, old_statement: _Statement, *, is_repe
 def _find_differences(
     old: Sequence[str], new: Sequence[str]
 ) -> list[tuple[Sequence[str], Sequence[str], range]]:
-    """Return where two texts differ: the words of both, and the positions in the new one."""
+    """Return the differences of two lists of words.
+
+    Returns:
+        For each difference: the words in `old`, the words in `new`, and their positions in `new`.
+    """
     matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [(old[a:b], new[c:d], range(c, d)) for kind, a, b, c, d in matched if kind != "equal"]
 
@@ -539,9 +583,16 @@ def _find_relations(words: Sequence[str]) -> list[str]:
 def _is_marked_change(
     cue: int, new: Sequence[str], start: int, end: int, *, is_value: bool, is_separate_clause: bool
 ) -> bool:
-    """Return whether a word of change after `cue` words applies to the differing part.
+    """Return whether a word of change refers to the position in which two statements differ.
 
-    If `is_separate_clause`, it applies to all.
+    Args:
+        cue: index of the word of change.
+        new: the words of the new statement.
+        start: index of the first differing word.
+        end: index after the last differing word.
+        is_value: whether the differing words are a number, a day or a month.
+        is_separate_clause: whether the word of change is a separate clause, and so refers to the whole
+            statement.
     """
     before, after = new[:start], new[end:]
     if not _extract_content([*before, *after]) or not before or start < cue < end:
@@ -549,15 +600,20 @@ def _is_marked_change(
     if not is_value and (_find_first("gathering", [*before, *after]) or not _is_single_valued(before, after)):
         return False
     if is_value and _relates_to_number(before) and not any(map(_is_number, new[start:end])):
-        return False  # The new part is a day on which something applies, not a new value: at 7 on Sundays.
+        # The new words are a day on which something applies, not a new value: `at 7 on Sundays`.
+        return False
     return is_separate_clause or 0 < cue <= start or not _extract_content(after)
 
 
 def _is_single_valued(before: Sequence[str], after: Sequence[str]) -> bool:
-    """Return whether the context of the differing part is a property with one value.
+    """Return whether the words around a position describe a property that has only one value.
 
     A relation (`go to`) has one place, target or tool, and a thing has one name or owner (`my manager is`).
     But most verbs have several objects (`I take`), and a person may be several things.
+
+    Args:
+        before: the words before the position.
+        after: the words after it.
     """
     content = [word for word in before if word not in _load_single_words("determiner")]
     named = _ends_with_cue("copula", content) and tuple(before[:1]) in _load_table("determiner")
@@ -565,12 +621,12 @@ def _is_single_valued(before: Sequence[str], after: Sequence[str]) -> bool:
 
 
 def _relates_to_number(words: Sequence[str]) -> bool:
-    """Return whether a number directly follows a word of relation."""
+    """Return whether a number directly follows a word of relation, such as `at 7`."""
     return any(_find_relations([word]) and _is_number(after) for word, after in pairwise(words))
 
 
 def _is_value(words: Sequence[str]) -> bool:
-    """Return whether the words are a number, day or month, with its unit."""
+    """Return whether the words are a number, a day or a month, possibly with a unit."""
     content = [
         word
         for word in words
@@ -587,7 +643,7 @@ def _is_number(word: str) -> bool:
 
 
 def _extract_content(words: Sequence[str]) -> frozenset[str]:
-    """Return the content words."""
+    """Return the content words: all words except articles, relations and other words without meaning."""
     return frozenset(
         word
         for word in words
@@ -605,24 +661,24 @@ def _contains_cue(name: str, statement: _Statement) -> bool:
 
 
 def _find_first(name: str, words: Sequence[str]) -> tuple[int, int] | None:
-    """Return the position of the first cue of a table, or None."""
+    """Return the start and end index of the first phrase of a table, or None."""
     return next(_find_cues(name, words), None)
 
 
 def _find_covered(name: str, words: Sequence[str]) -> frozenset[int]:
-    """Return the positions of all words that belong to cues of a table."""
+    """Return the indexes of all words that belong to a phrase of a table."""
     return frozenset(index for start, end in _find_cues(name, words) for index in range(start, end))
 
 
 def _ends_with_cue(name: str, words: Sequence[str]) -> bool:
-    """Return whether words end with a cue of a table."""
+    """Return whether the words end with a phrase of a table."""
     return any(tuple(words[-size:]) in _load_table(name) for size in range(1, _find_longest(name) + 1))
 
 
 def _find_cues(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the cues of a table, the longest at each position, without overlap.
+    """Yield the start and end index of each phrase of a table: the longest at each position, without overlap.
 
-    A cue in a phrase that does not express a change (`used to cut`, `un'ora`) is skipped.
+    A phrase inside another one that expresses no change (`used to cut`, `un'ora`) is skipped.
     """
     idle = () if name not in _IDLE_SENSITIVE else frozenset(_find_spans("idle", words))
     for start, end in _find_spans(name, words):
@@ -647,7 +703,7 @@ def _load_table(name: str) -> frozenset[tuple[str, ...]]:
 
 @cache
 def _load_single_words(name: str) -> frozenset[str]:
-    """Return the single words of a table."""
+    """Return the phrases of a table that consist of one word."""
     return frozenset(cue[0] for cue in _load_table(name) if len(cue) == 1)
 
 

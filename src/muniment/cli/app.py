@@ -1,8 +1,8 @@
-"""Define the program: groups of commands. A command is loaded when it runs or when its help is printed.
+"""Define the program as groups of commands; a command is loaded only when it runs or its help is printed.
 
-A command is a function of the module that `TABLE` lists for it. The function's name is the command's words
-joined by underscores: `review_list` is `muniment review list`. `command` defines the options and the exit
-codes.
+`TABLE` lists the commands, and for each one the module with its function. The name of the function consists
+of the words of the command, joined by underscores: `review_list` is `muniment review list`. The module
+`command` defines the shared options and the exit codes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from muniment.names import __version__
 
 
 class TextCommand(TyperCommand):
-    """A command that accepts "- a bullet" as an argument (no option contains a space), and 5.0 as 5."""
+    """A command that also accepts arguments such as "- a bullet", and the number 5.0 for 5.
+
+    A word that begins with a dash and contains a space is an argument, because no option contains a space.
+    """
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return the parser of the words after the command."""
+        """Return the parser of the words that follow the command."""
         parser: Any = super().make_parser(ctx)
         process_option = parser._process_opts  # noqa: SLF001  click has no public way
 
@@ -48,7 +51,7 @@ class TextCommand(TyperCommand):
 
 
 class Group(TyperGroup):
-    """The commands that share a prefix; without a prefix, the commands of the program."""
+    """A group of commands with the same first words, such as `review`; or the complete program."""
 
     def __init__(self, *, prefix: str = "", **settings: Any) -> None:
         super().__init__(**settings)
@@ -65,7 +68,7 @@ class Group(TyperGroup):
             )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands of the program by section, or the commands of a group as one list."""
+        """Write the list of commands: for the program by section, for a group as one list."""
         if self._prefix:
             super().format_commands(ctx, formatter)
             return
@@ -78,7 +81,10 @@ class Group(TyperGroup):
                 )
 
     def load(self, name: str) -> Any:
-        """Return a command with its options; until then `commands` has only its line of help."""
+        """Load a command with its options, and return it.
+
+        Before that, `commands` contains only its line of help.
+        """
         words = self._prefix + name
         row, found = TABLE[words], self.commands[name]
         if row.module and found.callback is None:
@@ -94,7 +100,7 @@ class Group(TyperGroup):
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the requested command, loaded."""
+        """Return the command that the words of the user name, with its options loaded."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and self.load(args[0]), rest
 

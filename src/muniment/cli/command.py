@@ -1,14 +1,14 @@
-"""Turn a function into a command with `@command`, and define what all commands share.
+"""Turn a function into a command with `@command`, and define the common behaviour of all commands.
 
-The function's docstring is the help of the command and its keyword arguments are the options. Its result is
-printed: a `Report` as one JSON document with `--json`, which every command has, otherwise as lines of text.
-Options that belong together are one argument, a `TypedDict` of them, such as `MemoryFlags`. A function with
-an argument `json` receives the value of `--json`.
+The docstring of the function is the help of the command, and its keyword arguments are the options. The
+result of the function is printed: a `Report` as lines of text, or with `--json` as one JSON document. Options
+that belong together are one argument, whose type is a `TypedDict` of them, such as `MemoryFlags`. Every
+command has `--json`; if the function has an argument `json`, it receives the value.
 
-C1 If a command fails with a `MunimentError`, it prints the error and its code, as a document or a line, and
-   exits with 1.
-C2 Ctrl-C exits with 130, and with a message if the command has one.
-C3 The module of a command imports at its top what `--help` needs, and inside the function what its work
+C1 If a command fails with a `MunimentError`, it prints the error and its code, as a line or a JSON document,
+   and exits with 1.
+C2 Ctrl-C exits with 130. The command prints a message if it defines one.
+C3 The module of a command imports at its top only what `--help` needs. Each function imports what its work
    needs.
 """
 
@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a command.
+    """The result of a command, in every form in which it may be printed.
 
     Attributes:
-        document: for `--json`; a callable if it takes work to build.
-        lines: the text output; evaluated only if it is printed.
-        notes: remarks for the user, printed before `lines`.
-        problems: found problems, printed to standard error.
-        error: the failure, printed after `lines`. The document already contains it.
-        failure_prefix: the prefix of that failure, if it differs from the one of the command.
+        document: the JSON document for `--json`, or a function that builds it.
+        lines: the lines of the text output; evaluated only if they are printed.
+        notes: remarks for the user, which are printed before `lines`.
+        problems: problems that the command found, which are printed on standard error.
+        error: the failure of the operation, which is printed after `lines`; the document already contains it.
+        failure_prefix: the beginning of the line with this failure; empty: use the prefix of the command.
         code: the exit code without an error.
-        indent: of the document; None: one line.
+        indent: the indentation of the JSON document; None: print it on one line.
     """
 
     document: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -73,7 +73,12 @@ class Report:
     indent: int | None = 2
 
     def emit(self, *, as_json: bool, default_prefix: str = "") -> int:
-        """Print the result; return the exit code."""
+        """Print the result, and return the exit code.
+
+        Args:
+            as_json: print the JSON document instead of lines.
+            default_prefix: the beginning of the line with a failure, if the report does not define one.
+        """
         if as_json:
             document = self.document() if callable(self.document) else self.document
             print_document({**document}, indent=self.indent)
@@ -102,12 +107,13 @@ def command(
     """Return a decorator that turns a function into a command.
 
     Args:
-        failure_prefix: prefix of the line that reports a failure ("not saved"), or a function of the options.
+        failure_prefix: the beginning of the line that reports a failure, such as "not saved"; or a function
+            that returns it for the values of the options.
         interrupt_message: the message after Ctrl-C; None: print no message.
-        default_keys: the other keys of the document of a failure.
-        indent: of that document; None: one line.
-        has_json: the command has `--json`.
-        precheck: raises `PlatformUnsupported` if this system cannot run the command (`not started`).
+        default_keys: keys that the JSON document of a failure has in addition to `status` and `error`.
+        indent: the indentation of that document; None: print it on one line.
+        has_json: whether the command has the option `--json`.
+        precheck: a function that raises `PlatformUnsupported` if this system cannot run the command.
     """
 
     def decorate(function: Callable[..., Report | int | None]) -> Callable[..., None]:
@@ -141,7 +147,8 @@ def command(
                 failure, as_json=as_json, prefix=prefix, default_keys=default_keys, indent=indent
             )
 
-        del run_command.__wrapped__  # `run_command` has the options of `function`, expanded.
+        # The signature of `run_command` must not be that of `function`, but contain its options.
+        del run_command.__wrapped__
         run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run_command.__annotations__ = {each.name: each.annotation for each in parameters}
         return run_command
@@ -156,7 +163,11 @@ def _print_result(result: Report | int | None, *, as_json: bool, prefix: str) ->
 
 
 def _expand_options(function: Callable[..., object]) -> tuple[list[inspect.Parameter], dict[str, list[str]]]:
-    """Return the options of a function, and for each `TypedDict` argument the names of its options."""
+    """Return the options of a function, with each `TypedDict` argument replaced by its members.
+
+    Returns:
+        The options, and for each `TypedDict` argument the names of the options that it consists of.
+    """
     hints = get_type_hints(function, include_extras=True)
     parameters, groups = list[inspect.Parameter](), dict[str, list[str]]()
     for name, parameter in inspect.signature(function).parameters.items():
@@ -178,10 +189,10 @@ def _create_option(name: str, hint: Any) -> inspect.Parameter:
 
 
 def parse_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a command line as keyword arguments of `read_settings` and `muniment.open`.
+    """Convert the values of a command line to keyword arguments for `read_settings` and `muniment.open`.
 
     Args:
-        flags: `MemoryFlags`, `RunFlags` or `ModelFlags`.
+        flags: the values, as `MemoryFlags`, `RunFlags` or `ModelFlags`.
 
     Raises:
         ConfigInvalid: a root is not written as SCOPE=DIR, or a scope occurs twice.
@@ -193,7 +204,14 @@ def parse_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_settings(*flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of the program, with the values of a command line; raise as `read_settings`."""
+    """Return the settings of the program; values of a command line override the configuration.
+
+    Args:
+        flags: values of the command line, as `MemoryFlags`, `RunFlags` or `ModelFlags`.
+
+    Raises:
+        ConfigInvalid: as `read_settings`.
+    """
     from muniment.settings import read_settings
 
     return read_settings(os.environ, **parse_flags({name: each[name] for each in flags for name in each}))
@@ -209,15 +227,15 @@ def open_command_context(
     reads_entries: bool = False,
     prints_advice: bool = True,
 ) -> Iterator[JobContext]:
-    """Open the memory that a command line selects; raise as `open_context`.
+    """Open the memory that the options of a command select, for the block. Raises as `open_context`.
 
     Args:
-        flags: the command line; with `--json` the user is never asked.
-        settings: None: read them now.
-        can_ask: the user may be asked which memory to use.
-        create: create missing directories.
-        reads_entries: entries are read, as in `open_context`.
-        prints_advice: print `JobContext.advice`; False if the response contains it.
+        flags: the options; with `--json` the user is never asked a question.
+        settings: the settings of the program; None: read them now.
+        can_ask: whether the user may be asked which memory to use.
+        create: whether to create missing default directories; otherwise their scopes are omitted.
+        reads_entries: whether the command reads entries; a state directory is then created as their cache.
+        prints_advice: whether to print `JobContext.advice`; False: the response of the command contains it.
     """
     from muniment.cli.which_memory import ask_which_memory
     from muniment.opening import open_context
@@ -239,16 +257,16 @@ def require_fence() -> None:
     """Check that this system can confine workers.
 
     Raises:
-        PlatformUnsupported: this is not Linux.
+        PlatformUnsupported: this system is not Linux.
     """
     import muniment.sandbox.fence  # noqa: F401  raises if the system is not Linux
 
 
 def parse_trust(text: str) -> Trust:
-    """Return the trust with the name `text`.
+    """Convert a text to a trust.
 
     Raises:
-        ConfigInvalid: the name is unknown.
+        ConfigInvalid: the text is not the name of a trust.
     """
     if text not in list(Trust):
         raise ConfigInvalid(f"unknown trust {text!r}; use one of {', '.join(Trust)}")
@@ -257,7 +275,7 @@ def parse_trust(text: str) -> Trust:
 
 @contextmanager
 def convert_temp_errors() -> Iterator[None]:
-    """Convert the errors of code that creates temporary files.
+    """Convert an `OSError` in the block, which creates temporary files, to an error with a code.
 
     Raises:
         ManagedMemoryUnavailable: the temporary directory cannot be used.
@@ -270,10 +288,13 @@ def convert_temp_errors() -> Iterator[None]:
 
 @contextmanager
 def open_model_and_drop_key(settings: Settings) -> Iterator[Model]:
-    """Open the model of the settings; raise as `open_model`.
+    """Open the model of the settings for the block, then remove its key from the environment.
 
-    After its key is read, the key is removed from the environment, so that no process started later inherits
-    it. The program may change its environment; the library does not change that of its caller.
+    Raises as `open_model`.
+
+    Without the key in the environment, no process that is started later can inherit it. Only the program does
+    this:
+    the library does not change the environment of its caller.
     """
     from muniment.opening import open_model
 
@@ -283,7 +304,7 @@ def open_model_and_drop_key(settings: Settings) -> Iterator[Model]:
 
 
 def drop_key() -> None:
-    """Remove the key of a model's server from the environment, see `open_model_and_drop_key`."""
+    """Remove the key of the model's server from the environment: later processes must not inherit it."""
     from muniment.settings import KEY_VARIABLE
 
     os.environ.pop(KEY_VARIABLE, None)

@@ -1,7 +1,7 @@
-"""Create the scripts of `muniment completion`; they contain all commands and options.
+"""Create the scripts of `muniment completion`, which contain all commands and options.
 
-A key press therefore starts no program. The scripts are generated from the current commands. A new version
-may have other commands, so a shell loads the script again when it starts.
+So completing a word starts no program. A new version may have other commands: the shell therefore loads the
+script again whenever it starts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from muniment.cli.command import Report, command
 from muniment.cli.options import ShellName, ToolName
 
 _CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
-"""A metavar that lists all values of an option or argument."""
+"""Matches a metavar that lists all possible values of an option or argument, such as `rules|fail`."""
 
 _ENUMS: Final[dict[str, list[str]]] = {"TOOL": list(ToolName), "SHELL": list(ShellName)}
-"""The values of arguments, by metavar."""
+"""The possible values of an argument, by its metavar."""
 
 _BASH: Final = """\
 _muniment() {{
@@ -61,13 +61,13 @@ end
 
 
 class _Command(NamedTuple):
-    """A command, or the program.
+    """A command, or the complete program, as the scripts need it.
 
     Attributes:
-        name: such as `policy lint`; empty for the program.
-        options: by their long names: the help, the allowed values (None: any), and whether the option has a
+        name: the words of the command, such as `policy lint`; empty for the program.
+        options: for each long option name: its help, its possible values (None: any), and whether it has a
             value.
-        next_words: other possible words with their help: subcommands, and values of arguments.
+        next_words: other words that may follow, with their help: subcommands, and values of arguments.
     """
 
     name: str
@@ -93,7 +93,12 @@ def completion(
 
 
 def _list_commands(found: Any, command_name: str) -> Iterator[_Command]:
-    """Yield a command and its subcommands."""
+    """Yield a command and all of its subcommands.
+
+    Args:
+        found: the command, as `click` represents it.
+        command_name: the words of the command; empty for the program.
+    """
     subcommands = {name: found.load(name) for name in getattr(found, "commands", ())}
     options: dict[str, tuple[str, list[str] | None, bool]] = {"--help": ("Show help.", None, False)}
     others = {name: _get_first_line(each.help) for name, each in subcommands.items()}
@@ -152,6 +157,6 @@ def _create_fish_script(commands: list[_Command]) -> str:
 
 
 def _quote_for_fish(text: str) -> str:
-    """Return a text in fish's quotes, with backslashes and quotes escaped."""
+    """Return a text in single quotes for the shell fish, with backslashes and quotes escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

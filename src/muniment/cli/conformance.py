@@ -1,8 +1,8 @@
-"""Implement `muniment conformance`: run the attack corpus against memory tools, and report the results.
+"""Implement `muniment conformance`: attack memory tools with a corpus of cases, and report the results.
 
-The exit code is 1 if the target under test escaped, leaked, hung or crashed, if Muniment did not do exactly
-what the corpus expects, and if nothing could be tried. The results of peers are reported, but do not change
-the exit code.
+The exit code is 1 if the target under test escaped, leaked, hung or crashed, if Muniment did not behave
+exactly as the corpus expects, or if no case could be tried. The results of other tools (peers) are reported,
+but do not change the exit code.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from muniment.testing.corpus import Case, Corpus
 
 MAX_JOBS: Final = 4
-"""Default maximum of cases at the same time: a race needs a processor for each side."""
+"""Maximum number of cases at the same time, if the user sets none: a race needs a processor for each side."""
 
 MAX_FAILURE_LINES: Final = 3
 MAX_FAILURE_CHARACTERS: Final = 240
-"""Maximum lines and characters of a failure in the text output; `--json` contains all."""
+"""Maximum lines of one case, and characters of one line, in the text output; `--json` contains everything."""
 
 
 @command("not tested", interrupt_message="by Ctrl-C", precheck=require_fence)
@@ -44,7 +44,7 @@ def conformance(
     ] = "muniment",
     peer: Annotated[
         list[str] | None,
-        typer.Option(metavar="TARGET", help="Another tool to compare. May be repeated."),
+        typer.Option(metavar="TARGET", help="Another tool to compare with it. May be repeated."),
     ] = None,
     attack_class: Annotated[
         list[str] | None,
@@ -52,7 +52,7 @@ def conformance(
     ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Only this case, or in addition to --class. May be repeated."),
+        typer.Option(metavar="ID", help="Only this case; with --class: also this case. May be repeated."),
     ] = None,
     jobs: Annotated[
         int | None,
@@ -67,8 +67,8 @@ def conformance(
 ) -> Report:
     """Attack a memory tool with the packaged corpus.
 
-    The attacks run in temporary directories; the command reports the results. A COMMAND implements the
-    JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project} and {state} are
+    The attacks run in temporary directories; the command reports the results. A COMMAND implements the JSON
+    lines of `muniment tool`, or the Model Context Protocol. In a COMMAND, {user}, {project} and {state} are
     replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
     from muniment.testing.conformance import run_cases
@@ -85,10 +85,14 @@ def conformance(
 
 
 def _parse_targets(target: str, peers: Sequence[str]) -> list[Target]:
-    """Parse the targets.
+    """Parse the tools to attack.
+
+    Args:
+        target: the tool under test, such as `mcp=COMMAND`.
+        peers: other tools to compare.
 
     Raises:
-        BadParameter: a target is unknown, or given twice.
+        BadParameter: a tool is unknown, or is listed twice.
     """
     from muniment.testing.conformance import parse_target
 
@@ -107,8 +111,13 @@ def _parse_targets(target: str, peers: Sequence[str]) -> list[Target]:
 def _select_cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Corpus) -> Mapping[str, Case]:
     """Select the cases to run.
 
+    Args:
+        attack_classes: select all cases of these classes.
+        ids: select these cases in addition. If both lists are empty, all cases are selected.
+        corpus: the cases to select from.
+
     Raises:
-        BadParameter: a class or case is unknown.
+        BadParameter: a class or a case is unknown.
     """
     from muniment.testing.conformance import select_cases
 
@@ -119,7 +128,9 @@ def _select_cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Cor
             raise typer.BadParameter(message, param_hint="--class")
     for name in ids:
         if name not in corpus.cases:
-            raise typer.BadParameter(f"case {name!r} not found", param_hint="--case")
+            raise typer.BadParameter(
+                f"case {name!r} not found; use the id of a case of the corpus", param_hint="--case"
+            )
     return select_cases(corpus, classes=attack_classes, ids=ids)
 
 
@@ -132,7 +143,7 @@ def _format_rerun(result: Result, finding: Finding) -> str:
 
 
 def _select_findings(result: Result) -> Iterator[Finding]:
-    """Yield the findings to list: all bad ones, and for Muniment all that did not hold."""
+    """Yield the results to list: those that are bad, and for Muniment all that did not pass."""
     from muniment.testing.conformance import CaseOutcome
     from muniment.testing.corpus.stage import BAD
 
@@ -144,7 +155,10 @@ def _select_findings(result: Result) -> Iterator[Finding]:
 
 
 def _format_counts(findings: Sequence[Finding]) -> str:
-    """Return counts such as `2 escaped*, 1 differs`, worst first; `*` marks cases outside the claims."""
+    """Return a text such as `2 escaped*, 1 differs`, the worst outcome first.
+
+    A `*` marks cases that the tool does not claim to withstand.
+    """
     from muniment.testing.conformance import CaseOutcome
     from muniment.testing.corpus.stage import BAD
 
@@ -160,7 +174,7 @@ def _format_counts(findings: Sequence[Finding]) -> str:
 
 
 def _count_skipped(result: Result) -> Counter[str]:
-    """Return the reasons of skipped cases, with the number of cases for each."""
+    """Count the skipped cases of a target, by the reason why they were skipped."""
     from muniment.testing.conformance import CaseOutcome
 
     skipped = (each for each in result.findings if each.outcome is CaseOutcome.SKIPPED)
@@ -168,7 +182,7 @@ def _count_skipped(result: Result) -> Counter[str]:
 
 
 def _create_titles(results: Sequence[Result]) -> list[str]:
-    """Return a name for each target, with a number if several have the same name."""
+    """Return a title for each target: its name, with a number if several targets have the same name."""
     names = [result.target.name for result in results]
     return [
         name if names.count(name) == 1 else f"{name} {names[: at + 1].count(name)}"
@@ -188,7 +202,7 @@ def _select_class(result: Result, of_class: str) -> list[Finding]:
 
 
 def _create_notes(results: Sequence[Result]) -> Iterator[str]:
-    """Yield remarks about each target for the reader of the table."""
+    """Yield remarks about each target, which are printed below the table."""
     for head, result in zip(_create_titles(results), results, strict=True):
         name = head if result.about == result.target.name else f"{head}, {result.about}"
         if result.unusable is not None:
@@ -227,7 +241,10 @@ def _format_results(results: Sequence[Result], cases: Mapping[str, Case]) -> Ite
 
 
 def _choose_style(row: Sequence[str]) -> str | None:
-    """Return the style of a row: outcomes of a cell are sorted worst first, so its first word decides."""
+    """Return the style of a table row, or None.
+
+    The outcomes in a cell are sorted, the worst first, so the first one decides.
+    """
     from muniment.testing.corpus.stage import BAD
 
     is_bad = any(cell.split(" ")[1].strip("*,") in BAD for cell in row[1:] if " " in cell)

@@ -1,4 +1,7 @@
-"""Implement `muniment serve`, `ui`, `token` and `acp`: the daemon as a program, and as a child of a host."""
+"""Implement `muniment serve`, `ui`, `token` and `acp`.
+
+`serve` runs the daemon as a program. `acp` serves one host program that started it as a child process.
+"""
 
 from __future__ import annotations
 
@@ -63,22 +66,22 @@ if TYPE_CHECKING:
 # `muniment serve`: the daemon as a program.
 
 LEDGER_VARIABLE: Final = "MUNIMENT_LEDGER"
-"""The variable with the URL of a fleet's database, see `fleet.address`."""
+"""The environment variable with the URL of a fleet's database, see `fleet.address`."""
 
 SOCKET_NAME: Final = "daemon.sock"
 MAX_SOCKET_BYTES: Final = 107
-"""Maximum bytes of the path of a Unix socket; unix(7)."""
+"""Maximum bytes of the path of a Unix socket, see unix(7)."""
 
 FORCE_EXIT_SECONDS: Final = 15.0
-"""Seconds after the grace period until a stopping daemon is forced to exit."""
+"""Seconds after the grace period, after which a daemon that does not stop is forced to exit."""
 
 _PRIVATE_UMASK: Final = 0o077
 _HOST_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?", re.ASCII)
-"""The allowed names in a Host header; RFC 9110, 7.2."""
+"""The form of a name that is allowed in a Host header; RFC 9110, 7.2."""
 
 _HostNames = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A host name that other machines use. May be repeated."),
+    typer.Option(metavar="NAME", help="A host name in requests of other machines. May be repeated."),
 ]
 _Origins = Annotated[
     list[str] | None,
@@ -93,7 +96,9 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     *,
     workspace: Annotated[
         list[Path] | None,
-        typer.Option(help="A directory in a workspace to serve. May be repeated.", show_default="this one"),
+        typer.Option(
+            help="A directory of a workspace to serve. May be repeated.", show_default="the current directory"
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free port.")] = 0,
@@ -121,7 +126,8 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
 
     The log is written to standard error.
     """
-    gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
+    # Off until it serves: loaded modules stay in memory, and a collection takes a tenth of the start time.
+    gc.disable()
     from muniment.server.service import Options
 
     configure_process(logging.INFO)
@@ -149,7 +155,11 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
 
 
 def configure_process(level: int) -> None:
-    """Set the umask and the log of a daemon, before anything else."""
+    """Set the umask and the log of a daemon; call this before the daemon opens or creates a file.
+
+    Args:
+        level: the lowest level of log events that are written.
+    """
     from muniment.server.service import configure_logs
 
     os.umask(_PRIVATE_UMASK)
@@ -161,15 +171,16 @@ def run_daemon(
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second signal ends the grace period.
 
-    Before it serves, a signal ends it immediately, also while it waits for another process.
+    If a signal comes before the daemon serves, the process ends immediately, even while it waits for another
+    process.
 
     Args:
-        options: of the daemon.
-        report: reports that it serves.
-        core: creates the served core; None: serve the memory of this machine.
+        options: the options of the daemon.
+        report: called when the daemon serves, to report this.
+        core: creates the object that the daemon serves; None: serve the memory of this machine.
 
     Raises:
-        MunimentError: it cannot be started, or must stop.
+        MunimentError: the daemon cannot be started, or must stop.
     """
     import asyncio
 
@@ -182,7 +193,7 @@ def run_daemon(
 
 
 def _check_host_name(name: str) -> str:
-    """Return a validated name of a Host header.
+    """Return `name` if it can be the name in a Host header.
 
     Raises:
         ConfigInvalid: the name is invalid.
@@ -194,16 +205,21 @@ def _check_host_name(name: str) -> str:
 
 
 def choose_socket(requested: Path | None, settings: Settings) -> Path | None:
-    """Return the path of the Unix socket: by default in the home, if that path is not too long."""
+    """Return the path of the daemon's Unix socket; None: the daemon gets none, and a note is printed.
+
+    Args:
+        requested: the path from the user; None: use a path in the home, if it is not too long for a socket.
+        settings: the settings, with the home.
+    """
     default = settings.home / SOCKET_NAME
     if requested is None and len(os.fsencode(default)) > MAX_SOCKET_BYTES:
-        print_notes(["no socket: the path of the home is too long for one; use --socket PATH"])
+        print_notes(["the daemon has no Unix socket: its path in the home is too long; use --socket PATH"])
         return None
     return requested or default
 
 
 def _force_exit() -> None:
-    """End a daemon that cannot stop, for example because another process keeps the ledger locked.
+    """End the process of a daemon that cannot stop, for example because the ledger stays locked.
 
     Nothing is lost: accepted tasks are in the ledger, and the next start rolls back unfinished changes.
     """
@@ -224,7 +240,7 @@ def _report_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
             "token_file": str(token_file),
             "workspaces": {key: str(each.path) for key, each in workspaces.items()},
         }
-        # On one line, for a reader of a pipe that stays open.
+        # On one line, so that a program can read it from a pipe that stays open.
         print_document(document, indent=None)
         return
     print_line(f"serving {daemon.url}")
@@ -232,7 +248,7 @@ def _report_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
         print_line(f"  socket {clean_foreign_line(str(options.socket))}")
     if not workspaces:
         print_line(
-            f"  a node of a fleet; token of the node: {token_file}; for a home: muniment fleet home add HOME"
+            f"  node of a fleet; its token: {token_file}; token for a home: muniment fleet home add HOME"
         )
         return
     print_line(f"  the owner's token: {token_file}; token for a client: muniment token add NAME")
@@ -267,15 +283,19 @@ async def _run(daemon: Daemon, options: Options, report: Callable[[Daemon], None
 
 # -- ui ----------------------------------------------------------------------------------------------
 #
-# `muniment ui`: the page of the running daemon, or of one that is started, and how to sign in there. The code
-# is in no argument and in no query, which other users of this machine could read. It is printed on the
-# terminal, and a browser opens a private file of this user that redirects to the page.
+# `muniment ui`: print the address of the web page with a code to sign in, and optionally open a browser. The
+# page is served by the running daemon, or by one that this command starts. The code is neither an argument of
+# a process nor part of a query, which other users of this machine could read. It is printed on the terminal,
+# and the browser opens a private file of this user that redirects to the page.
 
 RESPONSE_SECONDS: Final = 3.0
-"""Maximum seconds for a response of a running daemon."""
+"""Seconds to wait for the response of a running daemon."""
 
 REDIRECT_NAME: Final = "ui.html"
-"""A file in the state directory that redirects a browser to the page, with a code for one use."""
+"""Name of a file in the state directory.
+
+It redirects the browser to the page, with a code that works once.
+"""
 
 _REDIRECT: Final = """<!doctype html>
 <meta charset="utf-8">
@@ -296,7 +316,7 @@ def ui(
 ) -> int:
     """Show the memory in the browser: search, review, edit, undo.
 
-    The running daemon serves the page. If none runs, this command starts one until Ctrl-C.
+    The running daemon serves the page. If none runs, this command starts a daemon, which runs until Ctrl-C.
     """
     from muniment.client import Client
     from muniment.client.discovery import create_locator
@@ -305,9 +325,11 @@ def ui(
     if create_locator(os.environ).find() is not None:
         try:
             with Client(workspace=workspace, timeout=RESPONSE_SECONDS) as client:
-                client.tasks("running")  # If it does not serve this workspace, the daemon reports it.
+                client.tasks("running")  # Raises if the daemon does not serve this workspace.
                 opened = client.open_ui()
-        except Unreachable:  # The record of a killed daemon; if it still runs, the next step reports it.
+        # The address is that of a killed daemon. If the daemon still runs, the start of another one fails
+        # below.
+        except Unreachable:
             pass
         else:
             address = _report_page(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
@@ -323,7 +345,7 @@ def ui(
 
 
 def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
-    """Start a daemon and print the address of its page; return the exit code."""
+    """Start a daemon, print the address of its web page, and serve until a signal; return the exit code."""
     from muniment.server.contract import HttpProblem
     from muniment.server.page.access import CODE_SECONDS
     from muniment.server.service import Options
@@ -336,13 +358,16 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
         address = _report_page(workspace, url, code, round(CODE_SECONDS), json=json)
         if not json:
             print_line("  started a daemon for the page; Ctrl-C stops both")
-        if opens:  # In a thread: some browsers block the caller, and the event loop serves the page.
+        # In a thread, because some browsers block their caller, and the event loop must serve the page.
+        if opens:
             threading.Thread(target=_open_browser, args=(address,), daemon=True).start()
 
     configure_process(logging.WARNING)
     try:
         if os.environ.get(LEDGER_VARIABLE):
-            raise ConfigInvalid("the page is only for a memory of this machine, not for a fleet")
+            raise ConfigInvalid(
+                "the page does not exist for a fleet; to show a memory of this machine, unset MUNIMENT_LEDGER"
+            )
         settings = load_settings()
         run_daemon(Options(settings, (workspace,), socket=choose_socket(None, settings)), report)
     except MunimentError as error:
@@ -351,7 +376,15 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
 
 
 def _report_page(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
-    """Print the address of the page; return it."""
+    """Print the address of the web page, and return it.
+
+    Args:
+        workspace: a directory of the workspace that the page shows.
+        url: URL of the daemon.
+        code: the code to sign in.
+        seconds: seconds for which the code is valid.
+        json: print a JSON document instead of lines.
+    """
     from muniment.workspaces.projects import find_project
 
     key = find_project(load_settings().home, workspace).key
@@ -363,7 +396,10 @@ def _report_page(workspace: Path, url: str, code: str, seconds: int, *, json: bo
 
 
 def _open_browser(address: str) -> None:
-    """Open an address in a browser without passing it as an argument, which other users could read."""
+    """Open an address in the browser.
+
+    It is not passed as an argument, because other users could read it there.
+    """
     from muniment.store.state import write_file
 
     file = load_settings().state / REDIRECT_NAME
@@ -382,7 +418,12 @@ def _open_browser(address: str) -> None:
 
 
 def _print_workspace_problem(workspace: Served, problem: MunimentError | None) -> None:
-    """Print the problem of a served workspace, if it has one, and its notes."""
+    """Print on standard error why a served workspace accepts no tasks, if it does not, and its notes.
+
+    Args:
+        workspace: the workspace.
+        problem: the reason; None: the workspace accepts tasks.
+    """
     if problem is not None:
         text = clean_foreign_line(f"{workspace.path} accepts no tasks yet: {problem}")
         print(f"note: {text} [{problem.code}]", file=sys.stderr)
@@ -402,10 +443,13 @@ def token_add(
     name: TokenName,
     client_id: Annotated[
         list[str] | None,
-        typer.Option("--client-id", metavar="ID", help="A client id that may be sent with it."),
+        typer.Option("--client-id", metavar="ID", help="A client id that may be sent with this token."),
     ] = None,
     trust: Annotated[
-        str, typer.Option(metavar="owner|workspace|agent|external", help="Trust of the facts sent with it.")
+        str,
+        typer.Option(
+            metavar="owner|workspace|agent|external", help="Trust of the facts sent with this token."
+        ),
     ] = "agent",
 ) -> Report:
     """Create a token and print it once."""
@@ -434,7 +478,7 @@ def token_list() -> Report:
 def token_revoke(*, name: TokenName) -> Report:
     """Revoke a token.
 
-    It is invalid from the next request on.
+    The daemon rejects it from the next request on.
     """
     with _open_tokens() as tokens:
         tokens.revoke(name)
@@ -453,26 +497,26 @@ def _open_tokens() -> Iterator[Tokens]:
 # -- acp ---------------------------------------------------------------------------------------------
 #
 # `muniment acp`: a child process that a host uses over standard input and output. Both are moved to other
-# descriptors first: output of a library is written to standard error, never between two responses.
+# descriptors first. So text that a library prints goes to standard error, and never between two responses.
 
 READ_BYTES: Final = 65_536
-"""Maximum bytes of one read, the size of a pipe."""
+"""Maximum bytes of one read: the size of a pipe."""
 
 SEND_SECONDS: Final = 10.0
-"""Seconds until a host that does not read a response counts as disconnected."""
+"""Seconds after which a host that does not read a response counts as disconnected."""
 
 
 @command("not started", has_json=False, precheck=require_fence)
 def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
     """Serve an Agent Client Protocol host on standard input.
 
-    Responses are written to standard output. The command ends with its input.
-    Extension methods: qwen/control/workspace/memory/remember, remember/availability, forget and dream.
+    Responses are written to standard output. The command ends when standard input ends. Extension methods:
+    qwen/control/workspace/memory/remember, remember/availability, forget and dream.
     """
     from muniment.cancelling import Cancel
 
-    # At the end of the input or at a signal, running tasks are cancelled, unless they have begun to write.
-    # Before it serves, a signal ends the process immediately.
+    # At the end of the input, or at a signal, running tasks are cancelled, unless they have begun to write. A
+    # signal before this command serves ends the process immediately.
     os.umask(_PRIVATE_UMASK)
     ending = handle_signals(signal.SIG_DFL, signal.SIGINT)
     with ending, _redirect_streams() as (incoming, outgoing), Cancel() as stop:
@@ -483,7 +527,13 @@ def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
 
 @contextmanager
 def _redirect_streams() -> Iterator[tuple[int, int]]:
-    """Yield descriptors of standard input and output that only this module uses, for the block."""
+    """Reserve standard input and output for this module, for the block.
+
+    Output that a library prints is written to standard error instead.
+
+    Yields:
+        The descriptors of the original standard input and standard output.
+    """
     incoming, outgoing = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     try:
@@ -497,7 +547,10 @@ def _redirect_streams() -> Iterator[tuple[int, int]]:
 
 
 class _Output:
-    """The output for responses, shared by threads; it ignores them after the host has disconnected."""
+    """Writes responses to the host; threads may share one object.
+
+    After the host has disconnected, it ignores responses.
+    """
 
     def __init__(self, fd: int, stop: Cancel) -> None:
         self._fd, self._stop = fd, stop
@@ -522,7 +575,7 @@ class _Output:
         remaining = memoryview(line)
         while remaining:
             deadline.wait(self._fd, select.POLLOUT)
-            # A pipe accepts this many bytes at once.
+            # A pipe accepts this number of bytes in one write.
             remaining = remaining[os.write(self._fd, remaining[: select.PIPE_BUF]) :]
 
 
@@ -544,7 +597,8 @@ def _open_session(settings: Settings, directory: Path, send: _Output, stop: Canc
                 yield session
             finally:
                 if not session.close():
-                    resources.pop_all()  # A lookup that still runs ends with the process.
+                    # A lookup in a thread still uses the resources; it ends with the process.
+                    resources.pop_all()
 
 
 def _run_session(session: HostSession, input_fd: int, stop: Cancel) -> None:

@@ -1,7 +1,8 @@
-"""Implement `muniment doctor`: list the offered and the active layers, and try every forbidden action.
+"""Implement `muniment doctor`: test the confinement of workers, or the server of a language model.
 
-The exit code is 1 if the policy requires more layers than are active, if an attempt succeeded that an active
-layer should have stopped, or if no attempt could be tried.
+For the confinement, the command lists the layers that this system offers and those that are active. Then a
+worker tries every action that the layers must stop. The exit code is 1 if the policy requires more layers
+than are active, if an action succeeded that an active layer must stop, or if no action could be tried.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
     """Test the confinement of workers, or a model's server.
 
-    With --model it tests the server of that model; otherwise the confinement on this system.
+    With a model option, such as --model, it tests the server of that model; otherwise the confinement on this
+    system.
     """
     if not any(flags.values()):
         report = _examine(policy)
@@ -56,14 +58,21 @@ def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
 # -- the fence ---------------------------------------------------------------------------------------
 
 TRIAL_SECONDS: Final = 60.0
-"""Maximum seconds for all attempts; they take half a second."""
+"""Maximum seconds for all forbidden actions together; normally they take half a second."""
 
 _UNBOUND_ROOT: Final = "a limit on processes does not apply to root; seccomp kills a worker that starts one"
 
 
 @dataclass(frozen=True, slots=True)
 class _Examination:
-    """The findings, and the requirement of the policy."""
+    """The results of testing the confinement.
+
+    Attributes:
+        system: the layers that the system supports.
+        trial: the results of the forbidden actions that a worker tried.
+        policy: the name of the policy.
+        required: the confinement that the policy requires.
+    """
 
     system: SystemSupport
     trial: Trial
@@ -83,7 +92,7 @@ class _Examination:
         return self.found("UNTRIED")
 
     def found(self, verdict: str) -> list[AttemptFinding]:
-        """Return the attempts with a verdict, by the verdict's name."""
+        """Return the tried actions with a certain verdict, such as "NOT_STOPPED"."""
         return [each for each in self.trial.findings if each.verdict.name == verdict]
 
     @property
@@ -100,7 +109,7 @@ class _Examination:
         return "yes" if self.system.supports(layer) else "no"
 
     def advice(self, layer: FenceLayer) -> str:
-        """Return how to enable a layer; empty if it is active."""
+        """Return how to enable a layer; empty if the layer is active."""
         from muniment.lab.attempts.offer import suggest_remedy
 
         return (
@@ -110,7 +119,7 @@ class _Examination:
         )
 
     def notes(self) -> Iterator[str]:
-        """Yield the known gaps, as sentences."""
+        """Yield a sentence for each known gap of the confinement, such as an action that no layer stops."""
         for each in self.found("OPEN"):
             yield f"a worker can {each.attempt.what}: {each.why}"
         for what in self.system.missing_landlock_features:
@@ -119,14 +128,14 @@ class _Examination:
             yield _UNBOUND_ROOT
 
     def list_actions(self) -> Iterator[str]:
-        """Yield what the user should do, in addition to the advice for each layer."""
+        """Yield what the user should do, in addition to the advice for each missing layer."""
         if not self.is_met:
             yield (
                 f"with the policy {self.policy} no task runs here: enable the MISSING layers or use a policy "
                 f'that requires "{self.trial.confinement.enforcement}"'
             )
         if self.failed_attempts:
-            yield "an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
+            yield "an attempt succeeded that must fail: report it as in SECURITY.md, with the --json output"
         if self.untried_attempts and len(self.untried_attempts) == len(self.trial.findings):
             yield "no attempt could be tried: the reasons are in brackets after each attempt"
 
@@ -214,11 +223,14 @@ def _create_layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
         yield layer, report.describe_offer(layer), state, report.advice(layer)
 
 
+_VERDICTS: Final = {"NOT_STOPPED": "NOT stopped", "UNTRIED": "not tried"}
+
+
 def _create_finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
-        marked = each.verdict.upper() if each.verdict.name == "NOT_STOPPED" else each.verdict
+        verdict = _VERDICTS.get(each.verdict.name, each.verdict.name.lower())
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
-        yield marked, clean_foreign_line(each.outcome), clean_foreign_line(what)
+        yield verdict, clean_foreign_line(each.outcome), clean_foreign_line(what)
 
 
 def _format_examination(report: _Examination) -> Iterator[str]:
@@ -259,11 +271,11 @@ def _draw_tables(report: _Examination) -> None:
 # `muniment doctor --model`: the features of a model's server, and those that a run would use.
 
 PROBE_SECONDS: Final = 60.0
-"""Maximum seconds for each request; includes the time in which a server loads the model."""
+"""Maximum seconds for each request; this includes the time in which a server loads the model."""
 
 
 def _report_model(flags: ModelFlags) -> Report:
-    """Probe the model of the flags or the configuration."""
+    """Test the server of the language model that the options or the configuration name."""
     from muniment.agent.openai import OpenAIModel, probe_server
 
     settings = load_settings(flags)

@@ -1,7 +1,7 @@
 """Start the `muniment` program.
 
-Commands that run an agent need a worker. Its zygote takes longer to start than everything else in this
-module, so it is started before the large modules are imported.
+Commands that run an agent need a worker, and a worker needs the zygote. Its start takes longer than all
+imports of this program, so it is started before the large modules are imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ _USAGE = 2
 
 
 def main() -> None:
-    """Run the program and exit: 0 success, 1 rejected or failed, 2 usage (never as a hook), 130 cancelled."""
+    """Run the program and exit.
+
+    Exit codes: 0 success, 1 rejected or failed, 2 wrong usage (but 0 if the program runs as a hook), 130
+    cancelled.
+    """
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -37,7 +41,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code != _USAGE or arguments[:1] != ["recall"] or "--hook" not in arguments:
             raise
-        print("{}")  # If a hook ends with 2, a coding tool blocks its user's prompt.
+        print("{}")  # If a hook exits with 2, the coding tool blocks the prompt of its user.
         sys.exit(0)
     except KeyboardInterrupt:
         print("cancelled: nothing was written", file=sys.stderr)
@@ -49,7 +53,7 @@ def main() -> None:
 
 
 def _export_spans() -> AbstractContextManager[None]:
-    """Return a context that exports the spans of a command, if `OTEL_TRACES_EXPORTER` is set."""
+    """Return a context that exports the trace spans of a command, if `OTEL_TRACES_EXPORTER` is set."""
     if "OTEL_TRACES_EXPORTER" not in os.environ:
         return nullcontext()
     from muniment.cli.traces import export_spans
@@ -58,7 +62,7 @@ def _export_spans() -> AbstractContextManager[None]:
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null for each standard stream that is closed, as it is under some supervisors.
+    """Open /dev/null for each standard stream that is closed, because some supervisors close them.
 
     Otherwise the next opened descriptor, such as a root or a socket, would become standard output.
     """
@@ -73,7 +77,7 @@ def _open_missing_streams() -> None:
 
 
 def _start_zygote() -> None:
-    """Start the zygote early, on Linux only. If that fails, the command itself reports the failure later."""
+    """Start the zygote early, on Linux only. If this fails, the command reports the failure later."""
     if sys.platform != "linux":
         return
     try:

@@ -1,4 +1,4 @@
-"""Implement `muniment fleet`, and the fleet part of `muniment serve --ledger`."""
+"""Implement `muniment fleet`, and create a node of a fleet for `muniment serve --ledger`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ HomeName = Annotated[str, typer.Argument(metavar="HOME", help="A home: one memor
 
 
 def require_installed() -> None:
-    """Check that the packages of a fleet are installed.
+    """Check that the packages for a fleet are installed.
 
     Raises:
-        ConfigInvalid: one is missing.
+        ConfigInvalid: a package is missing.
     """
     if None in map(importlib.util.find_spec, ("psycopg", "psycopg_pool", "procrastinate")):
         raise ConfigInvalid("a fleet needs the extra `fleet`: pip install 'muniment[fleet]'")
@@ -39,7 +39,15 @@ def require_installed() -> None:
 def create_core(
     settings: Settings, model: Model, ledger: str, name: str | None, slots: int, lease: float
 ) -> FleetNode:
-    """Create the core of a fleet's node, for `muniment serve`.
+    """Create a node of a fleet for `muniment serve`.
+
+    Args:
+        settings: the settings of the program.
+        model: the model that decides.
+        ledger: URL of the database, or path of a file that contains it; empty: use `MUNIMENT_LEDGER`.
+        name: name of the node; empty: the name of this host.
+        slots: maximum number of homes to serve at the same time.
+        lease: seconds after which another node replaces a lost one.
 
     Raises:
         ConfigInvalid: a value is invalid, or a package is missing.
@@ -56,7 +64,10 @@ def create_core(
 
 
 def _read_database(ledger: str) -> tuple[str, bytes]:
-    """Return the URL of the database, and the fleet's key.
+    """Return the URL of the database, and the key of the fleet.
+
+    Args:
+        ledger: the URL, or path of a file that contains it; empty: use `MUNIMENT_LEDGER`.
 
     Raises:
         ConfigInvalid: the URL or a package is missing.
@@ -79,7 +90,7 @@ def fleet_migrate(
 ) -> Report:
     """Create or update the tables of a fleet.
 
-    Run it as the role that owns them.
+    Run it as the PostgreSQL role that owns the tables.
     """
     url, key = _read_database(ledger)
     from muniment.fleet.schema import get_newest_version, migrate
@@ -119,14 +130,15 @@ def fleet_home_add(
     ] = "",
     client: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="A client id that may be sent with it. May be repeated."),
+        typer.Option(metavar="ID", help="A client id that may be sent with this token. May be repeated."),
     ] = None,
     trust: Annotated[
-        str, typer.Option(help="Trust of the facts sent with it: owner, workspace, agent or external.")
+        str,
+        typer.Option(help="Trust of the facts sent with this token: owner, workspace, agent or external."),
     ] = "owner",
     ledger: Ledger = "",
 ) -> Report:
-    """Create a home, if missing, and a token for it.
+    """Create a home if it does not exist, and a token for it.
 
     The token is printed only once.
     """
@@ -142,7 +154,7 @@ def fleet_home_add(
         raise ConfigInvalid(
             "the owner's token always has trust owner; to create another token, use --token NAME"
         )
-    # Before the home is created, so that no home is left without a token.
+    # Check this before the home is created, so that no home is left without a token.
     check_names(name, clients, allow_owner_name=True)
     is_new = homes.add_home(url, home)
     token_value = homes.add_token(url, key, home, name, clients, Trust(trust))
@@ -171,7 +183,7 @@ def fleet_home_revoke(
 ) -> Report:
     """Revoke a token of a home.
 
-    It is invalid from the next request on.
+    The nodes reject it from the next request on.
     """
     url, key = _read_database(ledger)
     from muniment.fleet import homes

@@ -36,7 +36,7 @@ def ls(
     every: Annotated[bool, typer.Option("--all", help="Also list entries that have expired.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """List the entries, and the skipped files with the reason."""
+    """List the entries, and the files that were skipped, with the reason."""
     with open_command_context(where, reads_entries=True) as context:
         from muniment.operations.job_context import parse_address
         from muniment.operations.listing import list_entries
@@ -164,7 +164,7 @@ def index_rebuild(*, where: MemoryFlags) -> Report:
 def index_verify(*, where: MemoryFlags) -> Report:
     """Compare every index with its entries.
 
-    Exit 1 if one differs.
+    Exit 1 if an index differs.
     """
     from muniment.operations.owner import rebuild_indexes
 
@@ -193,7 +193,7 @@ def edit(
 ) -> Report:
     """Edit an entry in your editor.
 
-    The text is committed as yours after you close the editor.
+    When you close the editor, the new text is committed with your trust, `owner`.
     """
     from muniment.operations.edit import check_editable, replace_text
 
@@ -248,10 +248,10 @@ def pin(
 
 
 def _find_editor() -> list[str]:
-    """Return the editor command of the environment.
+    """Return the command of the editor, from the environment variables VISUAL or EDITOR.
 
     Raises:
-        ConfigInvalid: it is not set, or not a command.
+        ConfigInvalid: neither is set, or its value is not a valid command.
     """
     try:
         editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
@@ -263,10 +263,14 @@ def _find_editor() -> list[str]:
 
 
 def _run_editor(editor: list[str], copy: Path) -> bytes:
-    """Run an editor on a file; return the content of the file after the editor exits.
+    """Run the editor on a copy of an entry, and return the content of the copy after the editor has exited.
+
+    Args:
+        editor: the command of the editor.
+        copy: the file to edit.
 
     Raises:
-        ConfigInvalid: it cannot be started, or exits with an error.
+        ConfigInvalid: the editor cannot be started, or exits with an error.
     """
     try:
         exit_code = subprocess.run([*editor, str(copy)], check=False).returncode  # noqa: S603  the owner configured it

@@ -64,7 +64,7 @@ def history(
 
 
 def _is_edited_by_hand(context: JobContext, unsafe_path: str) -> bool:
-    """Return whether an entry was edited by hand since its last task; False if it is deleted or erased."""
+    """Return whether an entry was edited by hand after its last task; False if it is deleted or erased."""
     from muniment.operations.review import load_origin
 
     try:
@@ -91,7 +91,7 @@ def why(
 ) -> Report:
     """Show the origin of an entry.
 
-    Also show whether it was edited by hand since.
+    Also show whether the entry was edited by hand after its last task.
     """
     from muniment.operations.review import load_origin
 
@@ -123,7 +123,7 @@ def undo(
 ) -> Report:
     """Undo a task.
 
-    It is rejected if its files were changed since.
+    If its files were changed after the task, nothing is undone.
     """
     from muniment.operations import review
 
@@ -169,14 +169,14 @@ def _format_reviews(reviews: Sequence[PendingChange], other_count: int) -> Itera
     if not reviews:
         yield "no pending reviews"
     if other_count:
-        yield f"{other_count} more in other workspaces"
+        yield f"{other_count} more pending reviews in other workspaces"
 
 
 @command("not shown")
 def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
     """Show a pending review and its digest.
 
-    Invisible characters of its text are made visible.
+    Invisible characters of the text are printed as visible escapes.
     """
     from muniment.operations import review
 
@@ -193,7 +193,7 @@ def review_approve(
     where: MemoryFlags,
     digest: Annotated[
         str | None,
-        typer.Option(metavar="DIGEST", help="Approve only the content that `review show` printed with it."),
+        typer.Option(metavar="DIGEST", help="Approve only the content with this digest of `review show`."),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Approve the current content without showing it.")
@@ -201,7 +201,7 @@ def review_approve(
 ) -> Report | int:
     """Commit a pending review.
 
-    On a terminal, show it first and ask for confirmation.
+    On a terminal, the command shows the review first, and asks for confirmation.
     """
     from muniment.operations import review
 
@@ -274,7 +274,7 @@ def _describe_erase_failure(options: Mapping[str, Any]) -> str:
 def erase(
     *,
     target: Annotated[
-        str, typer.Argument(help="An entry, or the id of a task to erase every file it wrote.")
+        str, typer.Argument(help="An entry; or the id of a task, to erase all files that it wrote.")
     ] = "",
     where: MemoryFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Erase (default: preview only).")] = False,
@@ -295,7 +295,7 @@ def erase(
 
     if bool(target) == (verify is not None) or (verify is not None and yes):
         raise typer.BadParameter(
-            "give an entry or a task to erase, or a text to search for with --verify FILE"
+            "give either an entry or a task to erase, or --verify FILE to search for a text"
         )
     with open_command_context(where) as context:
         if verify is not None:
@@ -309,7 +309,12 @@ def erase(
 
 
 def _report_remains(found: Mapping[str, int], context: JobContext) -> Report:
-    """Report the remains of a text for each file of the state directory; exit 1 if there are any."""
+    """Report how many parts of a text were found in each file of the state directory.
+
+    Args:
+        found: the number of parts for each file name; empty: nothing was found. Otherwise the exit code is 1.
+        context: the opened memory.
+    """
     from muniment.store.erase import NOT_COVERED
     from muniment.store.tasks import RUN_BYTES
 
@@ -319,7 +324,10 @@ def _report_remains(found: Mapping[str, int], context: JobContext) -> Report:
     ]
     lines = ["no remains found, except in existing entries", f"not covered: {NOT_COVERED}"]
     if found:
-        where = f"in {context.state.directory}; erase the entry or task that wrote it, and delete your copies"
+        where = (
+            f"the files are in {context.state.directory}; erase the entry or task that wrote the text, "
+            "and delete your copies"
+        )
         problems, lines = [*problems, where], []
     document = {"left": found, "run_bytes": RUN_BYTES, "not_covered": NOT_COVERED}
     return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
@@ -361,7 +369,7 @@ def _format_receipt(receipt: EraseResult, target: str) -> Iterator[str]:
 # `muniment audit`: check and show the chain of audit records.
 
 MAX_HEAD_BYTES: Final = 1_024
-"""Maximum bytes of a file that contains one head."""
+"""Maximum bytes of a file that contains the head of the chain of audit records."""
 
 
 @command("not verified")
@@ -369,12 +377,12 @@ def audit_verify(
     *,
     head_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File with an earlier output of `audit head`, stored elsewhere."),
+        typer.Option(metavar="FILE", help="File with an earlier output of `audit head`, to compare."),
     ] = None,
 ) -> Report:
-    """Check the complete chain.
+    """Check the complete chain of audit records.
 
-    Exit 1 if a record was edited, removed or cut off.
+    Exit 1 if a record was edited or removed, or if the end of the chain is missing.
     """
     from muniment.store.audit import verify
 
@@ -391,15 +399,15 @@ def audit_verify(
         return Report(document, problems=found.problems, code=EXIT_FAILED)
     lines = [f"{found.records} records; none was edited, removed or added without the key"]
     if expected_head is None:
-        lines.append("to detect a ledger replaced by an earlier copy, use --head-file")
+        lines.append("to also detect that the ledger was replaced by an earlier copy, use --head-file")
     return Report(document, lines)
 
 
 @command("no head")
 def audit_head() -> Report:
-    """Print the end of the chain.
+    """Print the head of the chain of audit records.
 
-    Store it apart from the ledger.
+    Store the printed line in another place than the ledger: `audit verify --head-file` compares it later.
     """
     from muniment.store.audit import read_head
 
@@ -430,7 +438,7 @@ def audit_show(
 
 @contextmanager
 def _open_state() -> Iterator[State]:
-    """Open the state of the home; create nothing if it does not exist."""
+    """Open the state directory of the home, for the block. A missing directory is not created."""
     from muniment.store.state import State, is_writable
 
     directory = load_settings().state

@@ -1,8 +1,8 @@
 """Implement `muniment mcp`: serve the memory of this home to an MCP host, or forward to a daemon.
 
-In the second case the program is a pipe, not a second server: the daemon defines the tools and the
-permissions, on this machine or on another one. A machine without a memory therefore loads neither the SDK nor
-the fence.
+With `--url` or `--daemon` the program only forwards messages: the daemon, on this machine or on another one,
+defines the tools and the permissions. A machine without a memory therefore loads neither the SDK nor the
+fence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def mcp(
     ] = False,
     trust: Annotated[
         str,
-        typer.Option(metavar="owner|workspace|agent|external", help="Trust of the facts and of the client."),
+        typer.Option(metavar="owner|workspace|agent|external", help="Trust of the client and of its facts."),
     ] = "agent",
     flags: RunFlags,
 ) -> int:
@@ -63,8 +63,9 @@ def mcp(
 
 
 def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
-    """Serve until the input ends, SIGTERM or Ctrl-C; return the exit code."""
-    gc.disable()  # Until it serves: loaded modules stay, and a collection takes a tenth of the start time.
+    """Serve the memory until the input ends, or until SIGTERM or Ctrl-C; return the exit code."""
+    # Off until it serves: loaded modules stay in memory, and a collection takes a tenth of the start time.
+    gc.disable()
     os.umask(_PRIVATE_UMASK)
     if importlib.util.find_spec("mcp") is None:
         print("muniment mcp needs the extra `mcp`: pip install 'muniment[mcp]'", file=sys.stderr)
@@ -75,7 +76,8 @@ def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
     from muniment.integrations.mcp.stdio import serve
     from muniment.integrations.mcp.wire import Wire, redirect_streams
 
-    # The SDK logs the messages it receives; the logs of Muniment follow the rules of `events`.
+    # The SDK logs the messages that it receives, so its log is dropped; Muniment logs only the data that
+    # `events` allows.
     logging.getLogger("mcp").propagate = False
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     client_trust = parse_trust(trust)
@@ -91,7 +93,12 @@ def _print_warning(line: str) -> None:
 
 
 def _forward_messages(url: str | None, workspace: Path | None, trust: Trust) -> None:
-    """Forward messages until the input ends, SIGTERM or Ctrl-C; without a URL, to the daemon of the home.
+    """Forward messages to a daemon until the input ends, or until SIGTERM or Ctrl-C.
+
+    Args:
+        url: URL of the daemon; None: the daemon of the home.
+        workspace: a directory of the workspace; None: the current directory.
+        trust: trust of the client, and of the facts that it sends.
 
     Raises:
         ConfigInvalid: the daemon is not found, or its token is missing.
@@ -105,7 +112,7 @@ def _forward_messages(url: str | None, workspace: Path | None, trust: Trust) -> 
     token = os.environ.get(TOKEN_VARIABLE) or None
     if url is not None and token is None:
         raise ConfigInvalid(
-            f"{TOKEN_VARIABLE} is not set; create a token of that daemon: muniment token add NAME"
+            f"{TOKEN_VARIABLE} is not set; create a token at that daemon: muniment token add NAME"
         )
     daemon = create_locator(os.environ, url=url, token=token)
     workspace_name = resolve_workspace(None if workspace is None else str(workspace))

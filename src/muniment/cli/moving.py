@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def _require_nofollow() -> None:
-    """Check that this system can open a file without following a link, which Windows cannot.
+    """Check that this system can open a file without following a link; Windows cannot.
 
     Raises:
-        PlatformUnsupported: this is Windows.
+        PlatformUnsupported: this system is Windows.
     """
     if IS_WINDOWS:
         raise PlatformUnsupported("not supported on Windows; export or import on Linux (docs/platforms.md)")
@@ -49,7 +49,7 @@ def _require_nofollow() -> None:
 AUTO: Final = "auto"
 
 MAX_LISTED: Final = 20
-"""Maximum number of listed items of a kind; `--json` contains all."""
+"""Maximum number of items of one kind in the text output; `--json` lists all items."""
 
 
 @command("not imported", precheck=_require_nofollow)
@@ -77,7 +77,8 @@ def import_(
 ) -> Report:
     """Import the memory of another tool, or an export.
 
-    Existing entries are not written twice. Exit 1 if anything was rejected; the rest is imported.
+    Entries that the memory already contains are not written again. Exit 1 if anything was rejected; the rest
+    is imported.
     """
     from muniment.transfer.formats import FORMATS
     from muniment.transfer.import_report import ImportRequest
@@ -112,7 +113,7 @@ def import_(
 
 
 def _list_missing_scopes(context: JobContext, settings: Settings, workspace: Path | None) -> frozenset[Scope]:
-    """Return the scopes whose directories the import would create."""
+    """Return the scopes whose directories do not exist yet, and which an import would create."""
     from muniment.workspaces.projects import find_project
 
     missing = set(context.policy.scopes) - set(context.roots)
@@ -167,7 +168,7 @@ def export(
 ) -> Report | None:
     """Write every entry with its provenance to one file.
 
-    `import` reads that file. Notes list what only `backup` includes, before anything is written.
+    `import` reads that file. Before anything is written, notes list the data that only `backup` contains.
     """
     from muniment.operations import exporting
 
@@ -192,7 +193,9 @@ def export(
 
 @contextmanager
 def _open_output(target: str) -> Iterator[BinaryIO]:
-    """Open a new private file that appears under its name when it is complete; standard output for `-`.
+    """Open a new private file for the block; it gets its name only when it is complete.
+
+    `-` means standard output.
 
     Raises:
         ConfigInvalid: the file exists, or cannot be written.
@@ -208,7 +211,7 @@ def _open_output(target: str) -> Iterator[BinaryIO]:
 # -- backup ------------------------------------------------------------------------------------------
 
 WAIT_SECONDS: Final = 60.0
-"""Maximum seconds that a backup waits for processes that write."""
+"""Maximum seconds that a backup waits for other processes that write."""
 
 NOT_INCLUDED: Final = (
     "keys of model servers, tokens, models, directories given only with --root, "
@@ -220,7 +223,7 @@ NOT_INCLUDED: Final = (
 def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Report:
     """Back up the complete home: files, ledger, configuration.
 
-    The backup shows one moment, even if others write meanwhile.
+    The backup contains the state of one moment, even if other processes write meanwhile.
     """
     import resource  # missing on Windows
 
@@ -268,7 +271,7 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
 def restore(*, file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")]) -> Report:
     """Restore a home from a backup, after a complete check.
 
-    A home that is not empty stays unchanged.
+    If the home is not empty, nothing is restored.
     """
     from muniment.kernel.cancel import Deadline
     from muniment.transfer import backup as backing
@@ -297,10 +300,10 @@ def restore(*, file: Annotated[Path, typer.Argument(help="A file that `backup` w
 
 
 def _open_backup(path: Path) -> BinaryIO:
-    """Open a backup to read; reject a pipe or device, which may never end.
+    """Open a backup file to read it. A pipe or device is rejected, because reading it may never end.
 
     Raises:
-        ConfigInvalid: it cannot be read, or is not a file.
+        ConfigInvalid: the path cannot be read, or is not a regular file.
     """
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
@@ -313,7 +316,14 @@ def _open_backup(path: Path) -> BinaryIO:
 
 
 def _create_observer(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:
-    """Return a callback that reports each step, and raises if the token is cancelled."""
+    """Return a callback for the steps of a backup.
+
+    It advances the progress bar, and raises `Cancelled` if the user has cancelled.
+
+    Args:
+        observe: advances the progress bar.
+        cancel: the token that Ctrl-C cancels.
+    """
     from muniment.kernel.cancel import Deadline
 
     def step(files: int) -> None:
@@ -324,21 +334,26 @@ def _create_observer(observe: Callable[[int], None], cancel: Cancel) -> Callable
 
 
 def _check_projects(home: Path) -> None:
-    """Check that the projects of a restored home can be read.
+    """Check that the file `projects.json` of a restored home can be read.
 
     Raises:
-        ConfigInvalid: they cannot.
+        ConfigInvalid: it cannot be read.
     """
     from muniment.workspaces.projects import read_projects
 
     try:
         read_projects(home)
     except ConfigInvalid as error:
-        raise ConfigInvalid("its projects.json is damaged; nothing was restored") from error
+        raise ConfigInvalid("projects.json in the backup is damaged; nothing was restored") from error
 
 
 def _find_leftovers(path: Path, *patterns: str) -> Iterator[str]:
-    """Yield a note for each file that a killed process of the same kind left next to a path."""
+    """Yield a note for each temporary file next to `path` that a killed process has left.
+
+    Args:
+        path: the file or directory that the command creates.
+        patterns: the names of such files, as glob patterns.
+    """
     for pattern in patterns:
         for each in sorted(path.absolute().parent.glob(pattern)):
             yield f"{each} was left by a killed process: remove it, unless that process still runs"

@@ -10,7 +10,7 @@ import typer
 
 Workspace = Annotated[
     Path | None,
-    typer.Option(help="A directory in the workspace.", show_default="the repository around this one"),
+    typer.Option(help="A directory in the workspace.", show_default="the current repository"),
 ]
 PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help="Name or path of a policy.")]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
@@ -22,7 +22,7 @@ Symlinks = Annotated[
     str | None,
     typer.Option(
         metavar="refuse|beneath",
-        help="Symbolic links inside roots. `refuse`: reject; `beneath`: resolve under the same root.",
+        help="Symbolic links inside roots: reject them, or follow them under the same root.",
         show_default="refuse",
     ),
 ]
@@ -83,16 +83,16 @@ NodeName = Annotated[
     str, typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host's")
 ]
 Slots = Annotated[
-    int, typer.Option(min=1, max=256, help="With --ledger: homes that are served at the same time.")
+    int, typer.Option(min=1, max=256, help="With --ledger: maximum homes to serve at the same time.")
 ]
 Lease = Annotated[
-    float, typer.Option(min=1, max=300, help="With --ledger: seconds until other nodes replace a lost node.")
+    float, typer.Option(min=1, max=300, help="With --ledger: seconds until another node replaces a lost one.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
 class MemoryFlags(TypedDict):
-    """The memory that a command uses, and the output format."""
+    """The options that select a memory, and `--json` for the output format."""
 
     workspace: Workspace
     policy: PolicyName
@@ -101,7 +101,7 @@ class MemoryFlags(TypedDict):
 
 
 class ModelFlags(TypedDict):
-    """The model options of a command line; None if an option is missing."""
+    """The options that select a model; the value of an option that was not given is None."""
 
     model: ModelName
     base_url: BaseUrl
@@ -116,13 +116,13 @@ class _RootFlags(TypedDict):
 
 
 class RunFlags(_RootFlags, ModelFlags):
-    """The options of a command line that override the configuration."""
+    """The options that override the configuration: policy, roots, links and model."""
 
     on_model_failure: OnModelFailure
 
 
 class ToolName(StrEnum):
-    """The coding tools that `setup` supports."""
+    """The coding tools that `muniment setup` supports."""
 
     CLAUDE_CODE = "claude-code"
     CODEX = "codex"
@@ -132,7 +132,7 @@ class ToolName(StrEnum):
 
 
 class ShellName(StrEnum):
-    """The shells that `completion` supports."""
+    """The shells that `muniment completion` supports."""
 
     BASH = "bash"
     ZSH = "zsh"

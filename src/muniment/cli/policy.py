@@ -34,7 +34,14 @@ _COLOURS: Final = {"E": "red", "W": "yellow", "I": "dim"}
 
 
 def load_for_review(policy: str, *, tested: bool = True) -> LoadedPolicy:
-    """Load a policy from its file, and ignore a lock next to it: the file may just have been edited."""
+    """Load a policy from its file.
+
+    A lock file next to it is ignored, because the policy may just have been edited.
+
+    Args:
+        policy: name or path of the policy.
+        tested: whether to run its inline tests.
+    """
     from muniment.policy.load import load_files
     from muniment.policy.tables import is_path
 
@@ -47,7 +54,15 @@ def load_for_review(policy: str, *, tested: bool = True) -> LoadedPolicy:
 
 
 def locate_rule(files: Iterable[PolicyText], layer: str, kind: str, rule: str, pattern: str | None) -> str:
-    """Return the location of a rule or its pattern: `policies/strict.toml:31`, without a line if unknown."""
+    """Return the location of a rule, such as `policies/strict.toml:31`; without a line if it is unknown.
+
+    Args:
+        files: the files of the policy and of those that it extends.
+        layer: the name of the policy file that contains the rule.
+        kind: `allow` or `deny`.
+        rule: the id of the rule.
+        pattern: a path pattern of the rule, to locate its line; None: locate the rule.
+    """
     from muniment.policy.tables import find_line
 
     for file in files:
@@ -92,7 +107,12 @@ def _format_findings(found: Mapping[str, Sequence[LintFinding]]) -> Iterator[str
 
 
 def _split_location(location: str, policy: str) -> tuple[str, str]:
-    """Split a location into the file and the rule in it; the file is the policy or one that it extends."""
+    """Split the location of a finding into the file and the rule in the file.
+
+    Args:
+        location: the location, such as `strict.toml deny[secrets]`.
+        policy: the name of the reviewed policy.
+    """
     if location == policy or location.startswith(f"{policy} "):
         return policy, location.removeprefix(policy).strip()
     file, end, rule = location.partition(".toml ")
@@ -118,7 +138,7 @@ def policy_explain(
     *,
     policy: PolicyArgument,
     verb: Annotated[
-        str, typer.Argument(help="list, read, create, modify, delete, or removal (by Muniment's code).")
+        str, typer.Argument(help="list, read, create, modify, delete, or removal (by Muniment itself).")
     ],
     path: Annotated[str, typer.Argument(help="A path as a model would write it, such as user/editor.md.")],
 ) -> Report:
@@ -207,8 +227,8 @@ def _find_reason(loaded: LoadedPolicy, layer: str, kind: str, rule: str) -> str:
 def policy_test(*, policies: Policies) -> Report:
     """Run the inline tests of policies.
 
-    Also check that they detect weakened rules: each rule is weakened in turn. Exit 1 if a test fails, or if
-    no test detects a weakened rule.
+    Also weaken each rule in turn, and check that a test then fails. Exit 1 if a test fails, or if no test
+    detects a weakened rule.
     """
     from muniment.lab.proofs import generate_mutants
     from muniment.policy.load import find_failed_tests
@@ -268,10 +288,10 @@ def _format_test_result(
 
 
 def _suggest_fix(mutant: Mutant) -> list[str]:
-    """Return a test to paste, or advice if no test is known."""
+    """Return a test that would detect the weakened rule, to paste into the policy; or other advice."""
     if mutant.status == "undecided":
-        return ["fix: simplify the policy; the effect of this rule could not be computed"]
-    return ["fix: correct the rule if it has no effect, or add", *mutant.suggestion]
+        return ["fix: simplify the policy; it is too complex to compute the effect of this rule"]
+    return ["fix: correct the rule if it has no effect, or add this test:", *mutant.suggestion]
 
 
 # -- prove ----------------------------------------------------------------------------------------
@@ -287,7 +307,7 @@ def policy_prove(
 ) -> Report:
     """Prove invariants, or refute them with a path.
 
-    Exit 0 only if all are proved for all policies.
+    Exit 0 only if all invariants are proved for all policies.
     """
     from muniment.lab import proofs
     from muniment.policy.family import parse_toml, read_text
@@ -325,33 +345,38 @@ def _format_invariant(policy: str, finding: InvariantFinding) -> Iterator[str]:
 
 # -- policy diff -------------------------------------------------------------------------------------
 #
-# `muniment policy diff`: whether a new policy allows more than an old one, and where. An accepted widening is
-# a heading in a file, such as `policies/WIDENINGS.md`, with the name and the digests before and after. An
-# entry covers only this change: any further edit has another digest.
+# `muniment policy diff`: show whether a new policy allows more than an old one, and where. A policy that
+# allows more can be accepted: by a heading in a file, such as `policies/WIDENINGS.md`, with its name and the
+# digests of the old and the new policy. The heading accepts only this change, because any further edit has
+# another digest.
 
 DIGEST_CHARS: Final = 32
-"""Characters of a digest in an entry: 128 bits, so that no other policy can be found for it."""
+"""Characters of a digest in such a heading: 128 bits, so that no other policy can be made to fit it."""
 
 MAX_ACCEPTED_BYTES: Final = 1 << 20
-"""Maximum bytes of a file of accepted widenings."""
+"""Maximum bytes of a file with accepted changes."""
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-"""Of Markdown, as in CommonMark; an unclosed comment extends to the end."""
+"""Matches a comment of Markdown, as CommonMark defines it.
+
+A comment that is not closed extends to the end.
+"""
 
 
 @command("not compared")
 def policy_diff(
     *,
     old: Annotated[str, typer.Argument(help="Name or path of a policy.")],
-    new: Annotated[str, typer.Argument(help="Name or path of another policy, or of an edited version.")],
+    new: Annotated[str, typer.Argument(help="Name or path of the policy to compare with it.")],
     accepted: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File of accepted widenings, such as WIDENINGS.md.")
+        Path | None, typer.Option(metavar="FILE", help="File of accepted changes, such as WIDENINGS.md.")
     ] = None,
 ) -> Report:
     """Prove that NEW allows no more than OLD.
 
-    Otherwise show the shortest path that only NEW allows, with its rule. Exit 0 only if proved or accepted.
+    Otherwise show the shortest path that only NEW allows, with its rule. Exit 0 only if this is proved or
+    accepted.
     """
     from muniment.lab.proofs import compare_policies
 
@@ -378,13 +403,21 @@ def policy_diff(
 
 
 def create_heading(before: LoadedPolicy, after: LoadedPolicy) -> str:
-    """Return the heading under which this widening is accepted."""
+    """Return the heading in a file of accepted changes that accepts the change from one policy to another.
+
+    Args:
+        before: the old policy.
+        after: the new policy.
+    """
     old, new = (each.policy.digest[:DIGEST_CHARS] for each in (before, after))
     return f"{after.policy.name} {old} → {new}"
 
 
 def _read_headings(text: str) -> set[str]:
-    """Return the entries in headings of the second level, except in code blocks and comments."""
+    """Return the headings of the second level that accept a change.
+
+    Headings in code blocks and comments are ignored.
+    """
     found = (re.fullmatch(r"## (\S+ \S+ → \S+)[ \t\r]*", line) for line in _select_prose(text))
     return {match[1] for match in found if match}
 
@@ -427,7 +460,14 @@ def _format_difference(before: LoadedPolicy, after: LoadedPolicy, found: Differe
 
 
 def _describe_cause(cause: Cause, less: LoadedPolicy, more: LoadedPolicy, *, wider: bool) -> str:
-    """Describe why `less` denies what `more` allows; `wider` if `more` is the new policy."""
+    """Describe why one policy denies a request that the other allows.
+
+    Args:
+        cause: the cause that the comparison found.
+        less: the policy that denies the request.
+        more: the policy that allows the request.
+        wider: whether `more` is the new policy.
+    """
     if cause.kind == "scope":
         change = "is now declared" if wider else "is no longer declared"
         return f"the scope {cause.rule!r} ({_locate_cause(cause, less, more)}) {change}"
@@ -443,7 +483,15 @@ def _describe_cause(cause: Cause, less: LoadedPolicy, more: LoadedPolicy, *, wid
 
 
 def _locate_cause(cause: Cause, less: LoadedPolicy, more: LoadedPolicy) -> str:
-    """Return the location of the rule or the scope, with its line; for a complete file, the file."""
+    """Return the location of the rule or scope that is the cause.
+
+    If the cause is a complete file, return the file.
+
+    Args:
+        cause: the cause that the comparison found.
+        less: the policy that denies the request.
+        more: the policy that allows the request.
+    """
     from muniment.policy.tables import find_line
 
     if cause.kind == "scope":

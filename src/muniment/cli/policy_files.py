@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 # An effective policy as text: what each layer allows and denies, and the file that each value comes from.
 
 DEFAULT: Final = "default"
-"""The origin of a value that no file contains; it is the value of `strict`, or a stricter one."""
+"""The origin of a value that no file of the policy contains: the value of `strict`, or a stricter one."""
 
 
 def create_document(loaded: LoadedPolicy) -> dict[str, Any]:
-    """Return the effective policy, with the origin of each value."""
+    """Return the effective policy as a JSON document, with the file and line that each value comes from."""
     from muniment.policy.tables import SECTIONS
 
     policy = loaded.policy
@@ -53,7 +53,12 @@ def create_document(loaded: LoadedPolicy) -> dict[str, Any]:
 
 
 def format_policy(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of an effective policy."""
+    """Yield the text lines of an effective policy.
+
+    Args:
+        policy: the policy.
+        document: the result of `create_document` for this policy.
+    """
     yield f"{document['label']}  {policy.digest}"
     for file in document["files"]:
         yield f"  {file['name']:12}  {file['path']}"
@@ -142,7 +147,16 @@ def _create_quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]
 
 
 def _create_setting(section: str, key: str, value: object, files: tuple[PolicyText, ...]) -> dict[str, Any]:
-    """Return a scalar or list with the first file that contains it; for a merged list, all its files."""
+    """Return the value of a setting, with the first file of the policy that contains it.
+
+    If the value is a list that was merged from several files, all of them are named.
+
+    Args:
+        section: the section of the setting in a policy file.
+        key: the name of the setting.
+        value: its effective value.
+        files: the files of the policy and of those that it extends.
+    """
     from muniment.policy.tables import find_line
 
     sources = []
@@ -183,7 +197,7 @@ def _format_table(rows: Iterable[list[str]]) -> Iterator[str]:
 # `muniment policy lock`, `sign`, `verify` and `show`: print, pin and sign policy files.
 
 _DIGEST_CHARS = 8
-"""Characters of a digest in a line, as in a label."""
+"""Characters of a digest in the text output."""
 
 
 @command("not shown")
@@ -278,7 +292,7 @@ def policy_verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Allowed signers (ssh-keygen's ALLOWED SIGNERS).",
+            help="File of allowed signers, see ALLOWED SIGNERS in ssh-keygen(1).",
             show_default="as configured",
         ),
     ] = None,
@@ -302,12 +316,17 @@ def _load(policy: str) -> LoadedPolicy:
 
 
 def _create_policy_members(loaded: LoadedPolicy) -> dict[str, Any]:
-    """Return the members that identify the policy in every document."""
+    """Return the members by which every JSON document names the policy: name, path and digest."""
     return {"name": loaded.policy.name, "path": str(loaded.files[0].path), "digest": loaded.policy.digest}
 
 
 def _read_old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:
-    """Read the existing lock; a writer of a new lock may ignore an invalid one."""
+    """Read the existing lock file; return None if it is missing, or invalid and to be replaced.
+
+    Args:
+        path: path of the lock file.
+        check: whether the lock is only compared; an invalid lock then raises `PolicyInvalid`.
+    """
     from muniment.policy.family import read_lock
 
     try:
@@ -326,7 +345,15 @@ def _compare_digests(
 
 
 def _compute_digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
-    """Return the digest of every policy in a folder by its name, and the TOML files that are not policies."""
+    """Compute the digest of each policy in a folder.
+
+    Returns:
+        The digests by the names of the policies, and the names of TOML files that are not policies.
+
+    Raises:
+        ConfigInvalid: the folder does not exist.
+        PolicyInvalid: a policy is invalid, or two policies have the same name.
+    """
     from muniment.policy.load import load_files
 
     if not folder.is_dir():
@@ -373,7 +400,11 @@ def _format_verdict(path: Path, count: int, *, check: bool, is_current: bool) ->
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file completely or not at all."""
+    """Write a file completely, or leave the old file unchanged.
+
+    Raises:
+        ManagedMemoryUnavailable: the file cannot be written.
+    """
     try:
         with write_atomically(path, os.replace, 0o644) as file:
             file.write(content)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from muniment.workspaces.projects import Binding, Project
 
 Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A directory in the repository.", show_default="this one")
+    Path,
+    typer.Argument(
+        metavar="DIR", help="A directory in the repository.", show_default="the current directory"
+    ),
 ]
 ProjectName = Annotated[
     str, typer.Argument(metavar="ID|NAME", help="A project, as `projects list` shows it.")
@@ -105,11 +108,16 @@ def projects_link(
 
 
 def _copy_entries(settings: Settings, before: Binding, project_id: str) -> ImportResult | None:
-    """Copy the entries of the previous memory into the memory of a project.
+    """Copy the entries of a repository's previous memory into the memory of another project.
+
+    Args:
+        settings: the settings of the program.
+        before: the previous memory of the repository.
+        project_id: the project whose memory receives the entries.
 
     Returns:
-        The result for each entry; None if nothing is copied: a memory is inside the repository, where git
-        versions it, or has no entries, or the settings bind another one.
+        The result for each entry. None: nothing is copied, because the previous memory is empty, one of the
+            two memories is inside a repository (git versions it), or the settings bind the scope `project`.
 
     Raises:
         MunimentError: a memory cannot be used; nothing is changed.
@@ -160,7 +168,7 @@ def _format_copied(joined: ImportResult, home: Path, before: Binding) -> Iterato
 def projects_unlink(*, directory: Directory = Path()) -> Report:
     """Give this repository a separate memory.
 
-    The previous memory is not moved.
+    The entries of the previous memory stay there.
     """
     from muniment.workspaces.projects import find_project, read_projects, unlink_checkout
 
@@ -212,7 +220,7 @@ def init(
 ) -> Report:
     """Store the memory of this project inside its repository.
 
-    git then versions it.
+    git can then version the memory together with the repository.
     """
     from muniment.workspaces.projects import bind_checkout, check_inside, set_memory_folder
 
@@ -245,10 +253,16 @@ def init(
 
 
 def _check_nothing_left(home: Path, before: Binding, inside: str | None, *, leave: bool) -> None:
-    """Check that no entries are left in a memory that is not used any more, unless the user allows it.
+    """Check that a change of the memory folder loses no entries, unless the user allows that.
+
+    Args:
+        home: the home.
+        before: the memory before the change.
+        inside: the new folder in the repository; None: the home.
+        leave: whether the user allows that entries stay in the old folder.
 
     Raises:
-        ConfigInvalid: there are such entries; the message contains the command that copies them.
+        ConfigInvalid: entries would no longer be found; the message contains the command that copies them.
     """
     from muniment.workspaces.projects import build_memory_path
 
@@ -259,15 +273,19 @@ def _check_nothing_left(home: Path, before: Binding, inside: str | None, *, leav
     new = build_memory_path(home, before.id) if inside is None else before.checkout.path / inside
     raise ConfigInvalid(
         f"{format_count(count)} in {memory} would no longer be found; "
-        f"to copy them: {_format_copy_command(memory, new)}; then, or to leave them there, use --leave"
+        f"to copy them: {_format_copy_command(memory, new)}; then (or to leave them) use --leave"
     )
 
 
 def _create_folder(before: Binding, inside: str) -> None:
-    """Create the folder in a checkout, and check that it can be a root.
+    """Create the memory folder in a repository, and check that it can be used as a root.
+
+    Args:
+        before: the memory of the repository before the change.
+        inside: the folder, relative to the repository.
 
     Raises:
-        ConfigInvalid, ManagedMemoryUnavailable: it cannot be created or used.
+        ConfigInvalid, ManagedMemoryUnavailable: the folder cannot be created or used.
     """
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT
@@ -297,9 +315,9 @@ def _format_copy_command(old: Path, new: Path) -> str:
 
 
 def _create_daemon_note(home: Path) -> list[str]:
-    """Return a note about the running daemon, if there is one."""
+    """Return a note that the daemon must be restarted, if one runs; otherwise an empty list."""
     runs = (home / "state" / "daemon.json").exists()
-    return ["the daemon uses this after its next start"] if runs else []
+    return ["the running daemon uses this only after a restart"] if runs else []
 
 
 def _create_document(home: Path, project_id: str, project: Project | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Implement `muniment recall`: for a user, for a program, and as a hook of another host.
+"""Implement `muniment recall`: for a user, for a program, and as the hook of a coding tool.
 
-Each host gets the response that its documentation defines. The members of its event identify the host, so
-that one command serves all hosts. Codex rejects a response with other members, and so does Claude Code for
-some events.
+Each coding tool (host) expects another response, which its documentation defines. The members of the event
+identify the host, so that one command serves all hosts. Codex rejects a response with unknown members, and so
+does Claude Code for some events.
 """
 
 from __future__ import annotations
@@ -36,22 +36,27 @@ if TYPE_CHECKING:
     from muniment.types.keys import EntryKey
 
 HOOK_SECONDS: Final = 4.0
-"""Seconds until a hook responds, in every case; less than 5 including the start of the program."""
+"""Seconds after which the hook responds in every case.
+
+With the start of the program, this is less than 5 seconds.
+"""
 
 RECORD_SECONDS: Final = 0.5
-"""Seconds after the response to record what was injected; milliseconds, unless another process writes."""
+"""Seconds to record the injected entries after the response; normally it takes milliseconds."""
 
 MAX_EVENT_BYTES: Final = 4 << 20
-"""Maximum bytes of a hook's event."""
+"""Maximum bytes of the event that the hook reads."""
 
 MAX_HOOK_TOKENS: Final = 3_300
-"""Maximum tokens of a hook's text, for every budget: 9 900 bytes. Claude Code and Cursor accept 10 000
-characters, and Codex truncates a text longer than about that (docs/setup.md links to their pages).
+"""Maximum tokens of the text that the hook injects, even if the user sets a larger budget: 9 900 bytes.
+
+Claude Code and Cursor accept 10 000 characters, and Codex truncates a longer text (docs/setup.md links to
+their pages).
 """
 
 
 class _RecallOptions(NamedTuple):
-    """The limits and the scope of a recall."""
+    """The limits of a recall, the ids to exclude, and the only scope to search (None: all scopes)."""
 
     limit: int
     budget: int
@@ -60,19 +65,25 @@ class _RecallOptions(NamedTuple):
 
 
 _RESET_EVENT: Final = re.compile(r"compact|compress|^session_?start$", re.IGNORECASE)
-"""Matches the names of events after which a conversation has lost what was injected, or starts."""
+"""Matches the names of events after which a conversation contains none of the injected entries.
+
+These are the events for the start of a conversation and for its compaction.
+"""
 
 _RESUME_SOURCE: Final = "resume"
-"""The `source` of a session start that restores the old conversation, with its injected entries."""
+"""The `source` of a session start that continues an old conversation, with its injected entries."""
 
 _PROMPT_MEMBERS: Final = ("submitted_prompt", "prompt")
-"""Members of an event with the user's text, the best first: Qwen Code's `prompt` may contain added text."""
+"""The members of an event that may contain the user's text.
+
+The first is preferred, because the `prompt` of Qwen Code may contain text that the tool added.
+"""
 
 _SESSION_MEMBERS: Final = ("session_id", "conversation_id")
-"""The members of an event with the id of its conversation; Cursor uses the second."""
+"""The members of an event that may contain the id of its conversation; Cursor uses the second."""
 
 _Respond = Callable[[dict[str, Any]], bool]
-"""Prints a response; returns whether it was printed in time."""
+"""A function that prints the response of the hook, and returns whether it was printed in time."""
 
 
 # -- the command -------------------------------------------------------------------------------------
@@ -86,7 +97,7 @@ def recall(
     budget: Annotated[int, typer.Option(min=1, metavar="TOKENS", help="Maximum tokens of the text.")] = 2_000,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Skip this entry, by its id in --json. May be repeated."),
+        typer.Option(metavar="ID", help="Skip the entry with this id (see --json). May be repeated."),
     ] = None,
     scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
     where: MemoryFlags,
@@ -94,7 +105,7 @@ def recall(
         bool,
         typer.Option(
             "--hook",
-            help="Read a coding tool's JSON event from standard input; print entries for its prompt.",
+            help="Read the JSON event of a coding tool from standard input; print entries for its prompt.",
         ),
     ] = False,
 ) -> Report | int:
@@ -137,12 +148,12 @@ def _format_recalled(recalled: Recalled) -> Iterator[str]:
 
 
 def _respond_to_hook(flags: MemoryFlags, options: _RecallOptions) -> int:
-    """Respond to the event on standard input with entries for its prompt; return 0 in every case.
+    """Read the event on standard input, print a response with entries for its prompt, and return 0.
 
-    Injected entries are recorded after the response is printed. If the process is killed in between, the
-    session may receive the entries again, but loses no entry. A failure is reported on standard error.
+    The injected entries are recorded after the response was printed. If the process is killed in between, the
+    conversation may receive the entries again, but loses none. A failure is reported on standard error.
     """
-    # Imports count as part of the program's start, so they run before the clock.
+    # Import before the clock starts: the imports count as part of the program's start.
     import muniment.opening
     import muniment.recall.recaller
     import muniment.store.injected  # noqa: F401
@@ -186,7 +197,14 @@ def _respond_to_hook(flags: MemoryFlags, options: _RecallOptions) -> int:
 
 
 def _handle_event(flags: MemoryFlags, options: _RecallOptions, deadline: Deadline, respond: _Respond) -> None:
-    """Respond to an event; raise if nothing can be recalled."""
+    """Recall entries for the prompt of an event, and print them; raise if nothing can be recalled.
+
+    Args:
+        flags: the options that select the memory.
+        options: the limits of the recall.
+        deadline: the time at which the search must end.
+        respond: prints the response.
+    """
     from muniment.store.injected import HookSession
     from muniment.types.keys import EntryKey, RootKey
 
@@ -228,7 +246,10 @@ def _is_cursor_event(event: dict[str, Any]) -> bool:
 
 
 def _select_workspace(flags: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
-    """Return the flags for an event: Cursor starts a hook anywhere and lists the workspace in the event."""
+    """Return the options that select the memory for an event.
+
+    Cursor may start the hook in any directory, but the event names the workspace.
+    """
     roots = event.get("workspace_roots")
     if (
         flags["workspace"] is not None
@@ -241,29 +262,29 @@ def _select_workspace(flags: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
 
 
 def _find_first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    """Return the first of these members that is a string."""
+    """Return the first of the members `names` whose value is a string; None: not found."""
     return next((text for name in names if isinstance(text := event.get(name), str)), None)
 
 
 def _read_event() -> dict[str, Any]:
-    """Read the event on standard input.
+    """Read the event of the coding tool from standard input.
 
     Raises:
-        ConfigInvalid: it is missing or invalid.
+        ConfigInvalid: standard input does not contain a JSON object.
     """
     try:
         event = json.loads(_read_stdin())
     except (ValueError, RecursionError, OSError):
-        raise ConfigInvalid("invalid event on standard input: not JSON") from None
+        raise ConfigInvalid("invalid event on standard input: not JSON; use a JSON object") from None
     if not isinstance(event, dict):
         raise ConfigInvalid('invalid event on standard input: expected an object with a string "prompt"')
     return event
 
 
 def _read_stdin() -> bytes:
-    """Read standard input to its end.
+    """Read standard input to its end, but at most `MAX_EVENT_BYTES`.
 
-    Bypass the buffer of `sys.stdin`: a thread that waits inside it would abort the program at exit.
+    The buffer of `sys.stdin` is not used: a thread that waits inside it would abort the program at exit.
     """
     stream = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     data = bytearray()
@@ -273,11 +294,15 @@ def _read_stdin() -> bytes:
 
 
 def _build_response(text: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Return the response for the host of an event: only accepted members; `{}` for an empty text.
+    """Return the response for the host of an event, with only the members that this host accepts.
 
-    Codex rejects unknown members, and turns an empty text into a message. Claude Code rejects
-    `hookSpecificOutput` for events that accept no context. Gemini CLI reads standard error if the output is
-    empty.
+    For an empty text, the response is `{}`. Codex rejects unknown members, and turns an empty text into a
+    message. Claude Code rejects `hookSpecificOutput` for events that accept no context. Gemini CLI reads
+    standard error if the output is empty.
+
+    Args:
+        text: the text to inject.
+        event: the event of the host.
     """
     name = event.get("hook_event_name")
     if not text:
@@ -293,7 +318,17 @@ def _build_response(text: str, event: dict[str, Any]) -> dict[str, Any]:
 def _open_recaller(
     flags: MemoryFlags, options: _RecallOptions, *, can_ask: bool
 ) -> Iterator[tuple[JobContext, Recaller]]:
-    """Open the memory and its recaller; raise as `open_context`."""
+    """Open the memory and its recaller, for the block.
+
+    Args:
+        flags: the options that select the memory.
+        options: the limits of the recall; its scope is checked.
+        can_ask: whether the user may be asked which memory to use.
+
+    Raises:
+        InvalidScope: the policy does not declare the scope.
+        MunimentError: the memory cannot be opened, as in `open_context`.
+    """
     from muniment.opening import create_recaller
 
     with open_command_context(flags, can_ask=can_ask, reads_entries=True, prints_advice=False) as context:
@@ -311,14 +346,14 @@ def _recall_entries(
     deadline: Deadline,
     injected: Collection[EntryKey] = (),
 ) -> Recalled:
-    """Recall entries for a query.
+    """Return the entries that match a query.
 
     Args:
         recaller: the recaller of the memory.
         query: the text to search for.
-        options: the limits.
-        deadline: deadline of the search.
-        injected: entries to exclude in addition.
+        options: the limits, the ids to exclude, and the scope.
+        deadline: the time at which the search must end.
+        injected: entries that the conversation has already received; they are excluded, too.
     """
     return recaller.recall(
         query,

@@ -1,4 +1,4 @@
-"""`muniment remember` and `tool`."""
+"""Implement `muniment remember` and `muniment tool`."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_transcript(path: Path | None, memory_roots: Iterable[Path]) -> Iterator[Witness]:
-    """Open a new private file and yield a witness that writes a run's messages to it; for None, discard them.
+    """Open a new private file for the transcript of a run; yield a function that writes messages to it.
 
-    If the file can no longer be written, report it once on standard error; the run continues. An empty file
-    is removed at the end.
+    For the path None, the function does nothing. If the file can no longer be written, this is reported once
+    on standard error, and the run continues. A file without messages is removed at the end.
 
     Args:
-        path: the file to create.
-        memory_roots: directories that must not contain it: a run that reads its own transcript would know
-            every fact.
+        path: path of the file to create; None: write no transcript.
+        memory_roots: directories that must not contain the file: a run that could read its own transcript
+            would find every fact in it.
 
     Raises:
         ConfigInvalid: `path` exists, is inside one of `memory_roots`, or cannot be created.
@@ -70,7 +70,7 @@ def open_transcript(path: Path | None, memory_roots: Iterable[Path]) -> Iterator
 
 
 def create_witness(file: TextIO) -> Witness:
-    """Return a witness that writes each message to `file`, until a write fails."""
+    """Return a function that writes each message of a run to `file` as a JSON line, until a write fails."""
 
     def witness(message: Message) -> None:
         if file.closed:
@@ -87,7 +87,7 @@ def create_witness(file: TextIO) -> Witness:
 
 
 def _close(file: TextIO) -> None:
-    """Close `file`. Ignore errors: a failed write was already reported."""
+    """Close `file` without raising an error: a failed write was already reported."""
     with suppress(OSError):
         file.close()
 
@@ -95,7 +95,7 @@ def _close(file: TextIO) -> None:
 # -- remember ----------------------------------------------------------------------------------------
 
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
-"""Maximum bytes of standard input: a fact, and as much white space around it, which is trimmed."""
+"""Maximum bytes of standard input: the longest fact, and as much white space around it, which is removed."""
 
 FAILED_DOCUMENT: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -115,7 +115,7 @@ FAILED_DOCUMENT: Final[Mapping[str, Any]] = MappingProxyType(
         "error": None,
     }
 )
-"""The document of a request whose run could not start."""
+"""The keys of the JSON document for a request whose run could not start, with their values."""
 
 
 @command("not saved", interrupt_message="nothing was written", default_keys=FAILED_DOCUMENT)
@@ -131,7 +131,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     task_id: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="Your id for this task; a request repeated with it is not carried out twice."
+            metavar="ID", help="Your id for this task; it is not carried out twice for the same id."
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
@@ -139,7 +139,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
         Path | None,
         typer.Option(metavar="FILE", help="Write the messages between model and run to a new file."),
     ] = None,
-    detail: Annotated[bool, typer.Option("--detail", help="Print the model's last text, as data.")] = False,
+    detail: Annotated[bool, typer.Option("--detail", help="Also print the model's last text.")] = False,
     expires: Expires = None,
     json: Json = False,
 ) -> Report:
@@ -153,8 +153,9 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment.types import RememberRequest
 
     with Cancel() as cancel:
-        # Both before the handler is installed: a read continues after a signal handler, and Ctrl-C must end a
-        # wait for the fact on standard input, or for a key that the user must unlock.
+        # Both steps run before the signal handler is installed. They may wait: for the fact on standard
+        # input, or for a key that the user must unlock. Ctrl-C must end such a wait, but with the handler the
+        # wait would continue.
         text = _read_fact(fact)
         ask_which_memory(load_settings({"root": flags["root"] or []}), workspace, as_json=json)
         with api.open(workspace, **parse_flags(flags)) as memory:
@@ -181,7 +182,11 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
 
 
 def _read_fact(argument: str) -> str:
-    """Return the fact, or for `-` standard input, at most `MAX_INPUT_BYTES` of it."""
+    """Return the fact: the argument itself, or for `-` the text on standard input.
+
+    Raises:
+        InvalidContent: standard input has more than `MAX_INPUT_BYTES`, or is not UTF-8.
+    """
     if argument != "-":
         return argument
     data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
@@ -224,7 +229,7 @@ def _format_changes(result: RememberResult) -> Iterator[str]:
 
 
 def _format_enforcement(result: RememberResult) -> str:
-    """Return the enforcement of the run, with its missing layers if it is partial."""
+    """Return the confinement of the run as text; if it is partial, with the missing layers."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)
     return f"{result.enforcement} (without {', '.join(result.missing_layers)}; see muniment doctor)"
@@ -232,7 +237,11 @@ def _format_enforcement(result: RememberResult) -> str:
 
 @contextmanager
 def _show_progress() -> Iterator[Observer]:
-    """Show on a terminal, in one line, the last tool call of the agent."""
+    """Show the last tool call of the agent in one line of the terminal, for the block.
+
+    Yields:
+        A function that receives each decision about a tool call.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -273,10 +282,10 @@ def tool(
     ] = False,
     commit: Annotated[bool, typer.Option("--commit", help="Commit the changes at the end of input.")] = False,
 ) -> int:
-    """Run tool calls given as JSON lines.
+    """Run tool calls that standard input contains as JSON lines.
 
-    Each line of standard input is an object with "tool" and "args"; each response is one with "verdict",
-    "code" and "text". Bind directories with --root; the default ones are not used.
+    Each line is an object with "tool" and "args". The response to each is a line with "verdict", "code" and
+    "text". Bind every directory with --root: this command does not use the default directories.
     """
     from muniment.sandbox.sandbox import Sandbox
     from muniment.settings import load_configured_policy, parse_roots, read_settings

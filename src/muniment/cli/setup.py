@@ -1,18 +1,23 @@
 """Implement `muniment setup` and `uninstall`: edit the settings of coding tools, after a preview.
 
-S1 Nothing is written without confirmation, by a user at a terminal or by `--yes`.
-S2 The preview shows exactly what is written, and no other line of the file: other lines may contain keys.
-S3 A file that changed between preview and confirmation is read again. It is written only if the change is
-   still the same.
-S4 `--remove` restores the original bytes if nothing else changed since. Otherwise it removes Muniment's
-   entries and leaves the rest unchanged.
-S5 `--remove` also removes the directories that setup created, if they contain nothing else.
+Rules of `setup`:
 
-U1 The existing installation is shown first; nothing is done without confirmation.
-U2 The memory is removed only on a separate request: by `--erase-memory`, and at a terminal by a second
-   confirmation. Then only the files that Muniment creates in its home are removed. Other files there, and
-   memory in directories that were bound from other places, stay and are listed.
-U3 A daemon is never ended; while one runs no memory is erased.
+S1 Nothing is written without a confirmation, by a user at a terminal or by `--yes`.
+S2 The preview shows exactly what is written. It shows no other line of the file, because other lines may
+   contain keys.
+S3 If a file changed between preview and confirmation, it is read again. It is written only if the change is
+   still the same.
+S4 If nothing else changed since the setup, `--remove` restores the original bytes. Otherwise it removes
+   Muniment's entries, and leaves the rest unchanged.
+S5 `--remove` also removes the directories that setup created, if they are empty.
+
+Rules of `uninstall`:
+
+U1 The existing parts are shown first; nothing is done without a confirmation.
+U2 The memory is removed only with `--erase-memory`, and at a terminal only after a second confirmation. Even
+   then, only files that Muniment creates in its home are removed. Other files in the home stay, and so does
+   memory in bound directories outside of it. The command lists them.
+U3 A daemon is never ended. While one runs, no memory is erased.
 """
 
 from __future__ import annotations
@@ -64,24 +69,31 @@ if TYPE_CHECKING:
     from muniment.settings import Settings
 
 START_SECONDS: Final = 30.0
-"""Maximum seconds for the program to print its version; it takes half a second."""
+"""Maximum seconds for the program to print its version; it normally takes half a second."""
 
 _TRIES: Final = 3
-"""Maximum reads of a file that another program keeps changing."""
+"""Maximum attempts to write a file that another program keeps changing."""
 
 _BOM: Final = "\ufeff"
 
 _PRIVATE_MEMBER: Final = re.compile(
     r'(?i)("?[\w.-]*(?:key|token|secret|passw|auth)[\w.-]*"?\s*[:=]\s*)("(?:\\.|[^"\\])*"|\S+)'
 )
-"""A member with a private value, recognised by its name."""
+"""Matches a member of a settings file whose name shows that its value is private, such as `api_key`."""
 
 _TEMPORARY: Final = re.compile(r"/uv/(?:archive|environments|builds)-v\d+/|/\.cache/pipx/|/pipx/\.cache/")
 """Matches the path of a temporary environment that `uvx` or `pipx run` created and may delete."""
 
 
 class Piece(NamedTuple):
-    """A piece of a change: its line, the removed and the added text, and the preview of both."""
+    """A part of a file that an edit changes.
+
+    Attributes:
+        line: the number of its first line.
+        removed: the removed text.
+        added: the added text.
+        preview: the removed and the added text with private values masked.
+    """
 
     line: int
     removed: str
@@ -91,14 +103,14 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """The pending change of a settings file.
+    """A planned change of a settings file.
 
     Attributes:
-        part: describes Muniment's entries in the file.
-        file: as it was read.
+        part: the description of Muniment's entries in the file.
+        file: the file as it was read.
         after: the new content; None: the file is removed.
-        pieces: the preview of the change.
-        original: the content that `--remove` restores.
+        pieces: the parts of the file that change.
+        original: the content that `--remove` restores; None: it removes the file.
     """
 
     part: SettingsPart
@@ -109,12 +121,12 @@ class SettingsChange:
 
     @property
     def replacements(self) -> list[tuple[str, str]]:
-        """Return the removed and added texts, without their positions."""
+        """Return the removed and the added text of each changed part, without line numbers."""
         return [(piece.removed, piece.added) for piece in self.pieces]
 
     @property
     def lines(self) -> list[str]:
-        """Return the preview of the change, without other lines of the file (S2)."""
+        """Return the lines of the preview: only changed parts of the file, with private values masked."""
         lines = []
         for piece in self.pieces:
             lines.append(f"@@ line {piece.line} @@")
@@ -142,7 +154,8 @@ def setup(
 ) -> Report:
     """Add the MCP server and the recall hook to a coding tool.
 
-    They are added to its settings. The change is shown first; nothing is written before you confirm it.
+    Both are added to the settings of the tool. The command shows the change first, and writes nothing before
+    you confirm it.
     """
     require_setup_support()
     home = load_settings().home
@@ -168,10 +181,10 @@ def setup(
 
 
 def require_setup_support() -> None:
-    """Check that this is not Windows: on Windows the owner of a settings file is unknown (F2 of `files`).
+    """Check that this system is not Windows: the owner of a settings file is unknown there.
 
     Raises:
-        ConfigInvalid: this is Windows.
+        ConfigInvalid: this system is Windows.
     """
     if IS_WINDOWS:
         raise ConfigInvalid(
@@ -180,10 +193,13 @@ def require_setup_support() -> None:
 
 
 def find_program(home: Path) -> Program:
-    """Find the command that starts this program from any directory.
+    """Return a command that starts this program from any directory.
+
+    Args:
+        home: the home to set in the command, if `MUNIMENT_HOME` is set.
 
     Raises:
-        ConfigInvalid: no command works without the variables of this shell.
+        ConfigInvalid: no command works without the environment variables of this shell.
     """
     sibling = Path(sys.executable).absolute().with_name(NAME)
     called = Path(sys.argv[0])
@@ -207,20 +223,20 @@ def find_program(home: Path) -> Program:
         if done.returncode == 0 and done.stdout.startswith(f"{NAME} ".encode()):
             return Program(tuple(arguments), str(home) if os.environ.get(HOME_VARIABLE) else None)
     raise ConfigInvalid(
-        f"{NAME} cannot be started from another directory, as a coding tool does; install it, such as with: "
+        f"{NAME} cannot be started from another directory, as coding tools do; install it, for example with: "
         f"pip install '{NAME}[mcp]'"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSetup:
-    """The setup of a tool, or its removal.
+    """The setup of Muniment in one coding tool, or its removal.
 
     Attributes:
-        name: of the tool, as typed by the user.
-        tool: its description.
-        home: `$MUNIMENT_HOME`.
-        program: the command to add; None: remove Muniment's entries.
+        name: the name of the tool on the command line, such as `codex`.
+        tool: the description of the tool.
+        home: the home, `$MUNIMENT_HOME`.
+        program: the command to add to the settings; None: remove Muniment's entries.
     """
 
     name: str
@@ -229,18 +245,19 @@ class ToolSetup:
     program: Program | None
 
     def changes(self) -> list[SettingsChange]:
-        """Return the required changes; empty if there are none.
+        """Return the changes of settings files that are needed; an empty list if no file must change.
 
         Raises:
-            ConfigInvalid: a file does not belong to the user alone, or cannot be read or edited.
+            ConfigInvalid: a file does not belong to this user alone, or cannot be read or edited.
         """
         return [each for part in self._get_parts() if (each := self._compute_change(part)) is not None]
 
     def write(self, changes: list[SettingsChange]) -> None:
-        """Write the changes.
+        """Write the changes to the settings files.
 
         Raises:
-            ConfigInvalid: a change cannot be written, or is outdated (S3). Earlier writes stay.
+            ConfigInvalid: a change cannot be written, or the file has changed since the preview. Files that
+                were written before the error stay changed.
         """
         created: list[CreatedDirectory] = []
         try:
@@ -253,7 +270,7 @@ class ToolSetup:
             self.forget()
 
     def notes(self) -> list[str]:
-        """Return remarks for the user."""
+        """Return notes for the user, such as about a missing package or a hook of the user's own."""
         documents = [(part, self._read_document(part)) for part in self._get_parts()]
         notes = [note for part, document in documents for note in part.list_user_hook_notes(document)]
         if self.program is None:
@@ -273,7 +290,7 @@ class ToolSetup:
         return notes
 
     def forget(self) -> None:
-        """Delete the saved files, and the directories that setup created and that are now unused (S5)."""
+        """Delete the saved copies of settings files, and the empty directories that setup created."""
         saved = [self._get_saved_file(part) for part in self._get_parts()]
         unused = {directory for each in saved for directory in each.list_unused_directories()}
         for each in saved:
@@ -281,11 +298,11 @@ class ToolSetup:
         remove_directories(unused)
 
     def files(self) -> list[Path]:
-        """Return the paths of the tool's settings files, existing or not."""
+        """Return the paths of the tool's settings files, whether they exist or not."""
         return [part.file for part in self._get_parts()]
 
     def list_installed(self) -> list[Path]:
-        """Return the settings files with entries of Muniment; raise as `changes`."""
+        """Return the settings files that contain entries of Muniment. Raises as `changes`."""
         return [part.file for part in self._get_parts() if part.has_entry(self._read_document(part))]
 
     def _get_parts(self) -> tuple[SettingsPart, ...]:
@@ -311,7 +328,7 @@ class ToolSetup:
         return ConfigInvalid(f"{file.label} {error}; nothing was written; fix it and run this again{by_hand}")
 
     def _compute_change(self, part: SettingsPart) -> SettingsChange | None:
-        """Return the change of a file; None if it does not change."""
+        """Return the planned change of the settings file of `part`, or None if the file does not change."""
         file = read_settings_file(part.file)
         bom, text = _decode_file(file)
         document = self._parse(part, file, text)
@@ -334,7 +351,8 @@ class ToolSetup:
             raise self._create_error(part, file, error) from None
         if not added:
             return None
-        # At the first setup, an existing entry belongs to the user; a setup that was killed wrote nothing.
+        # At the first setup, an existing entry belongs to the user: if an earlier setup was killed, it wrote
+        # nothing.
         is_first = existed is None or file.content == original
         before_setup = uninstalled if removed and not is_first else file.content
         return SettingsChange(part, file, (bom + after).encode(), added, before_setup)
@@ -346,7 +364,7 @@ class ToolSetup:
             return {}
 
     def _list_other_events(self, part: SettingsPart) -> set[str]:
-        """Return the events whose hook is in another file of the tool."""
+        """Return the events for which another settings file of the tool already contains the hook."""
         others = [each for each in self._get_parts() if each.file != part.file]
         return {event for each in others for event in each.collect_events(self._read_document(each))}
 
@@ -378,27 +396,32 @@ class ToolSetup:
         write_settings_file(change.file, change.after)
 
     def _list_known_directories(self) -> Iterator[CreatedDirectory]:
-        """Return the directories that an earlier setup made for files that are still there."""
+        """Yield the directories that an earlier setup created for settings files that still exist."""
         for part in self._get_parts():
             if part.file.exists():
                 yield from self._get_saved_file(part).list_directories()
 
 
 def _decode_file(file: SettingsFile) -> tuple[str, str]:
-    """Return the byte order mark of a file, if it has one, and its text.
+    """Return the byte order mark of a settings file (empty if it has none), and its text.
 
     Raises:
-        ConfigInvalid: it is not UTF-8.
+        ConfigInvalid: the file is not UTF-8.
     """
     try:
         text = (file.content or b"").decode()
     except UnicodeDecodeError:
-        raise ConfigInvalid(f"{file.label} is not UTF-8; nothing was written") from None
+        raise ConfigInvalid(f"{file.label} is not UTF-8; convert it to UTF-8; nothing was written") from None
     return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
 
 
 def _apply_edits(part: SettingsPart, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Piece, ...]]:
-    """Return a text after edits, and the pieces that changed.
+    """Return a text after edits, and the parts that the edits changed.
+
+    Args:
+        part: the description of the settings file.
+        text: the content of the file.
+        edits: the edits, in order.
 
     Raises:
         ConfigInvalid: an edit cannot be applied.
@@ -412,7 +435,13 @@ def _apply_edits(part: SettingsPart, text: str, edits: Iterable[Edit]) -> tuple[
 
 
 def _create_piece(part: SettingsPart, text: str, after: str) -> Piece:
-    """Return the piece that an edit changed. Private values are masked first, so no part is shown."""
+    """Return the part of a text that an edit changed; in its preview, private values are masked.
+
+    Args:
+        part: the description of the settings file.
+        text: the text before the edit.
+        after: the text after the edit.
+    """
     private_values = [part.collect_secrets(part.file_format.parse(each)) for each in (text, after)]
     secrets = private_values[0] | private_values[1]
     _, *preview = _find_difference(*(part.file_format.mask(each, secrets) for each in (text, after)))
@@ -421,7 +450,11 @@ def _create_piece(part: SettingsPart, text: str, after: str) -> Piece:
 
 
 def _find_difference(text: str, after: str) -> tuple[int, str, str]:
-    """Return where two texts differ; whole lines if only whole lines differ."""
+    """Return the part in which two texts differ; it is extended to complete lines and values if possible.
+
+    Returns:
+        The line number of the part, its text in `text`, and its text in `after`.
+    """
     begin = _count_common_prefix(text, after)
     rest = _count_common_prefix(text[begin:][::-1], after[begin:][::-1])
     removed, added = (each[begin : len(each) - rest] for each in (text, after))
@@ -431,7 +464,7 @@ def _find_difference(text: str, after: str) -> tuple[int, str, str]:
         and (removed + added)[:1] not in {",", "\n"}
         and (removed + added)[-1:] == text[begin - 1]
     ):
-        begin -= 1  # The same piece, starting one character earlier.
+        begin -= 1  # Choose the same change, but one character earlier.
         removed, added = (text[begin] + each[:-1] if each else "" for each in (removed, added))
     while removed and added and begin and text[begin - 1] not in '"\n':
         begin -= 1  # Show a replaced value completely.
@@ -443,7 +476,7 @@ def _find_difference(text: str, after: str) -> tuple[int, str, str]:
 
 
 def _count_common_prefix(one: str, other: str) -> int:
-    """Return the length of the common prefix. Cost: some comparisons of slices."""
+    """Return the number of characters with which both texts begin. Cost: a binary search over slices."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -459,7 +492,7 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def _print_changes(changes: list[SettingsChange]) -> None:
-    """Print the changes, before the user is asked."""
+    """Print the preview of the changes, before the user is asked for confirmation."""
     for change in changes:
         what = "new file" if change.file.content is None else "file"
         print_line(f"{'file to remove' if change.after is None else what} {change.file.label}")
@@ -468,7 +501,7 @@ def _print_changes(changes: list[SettingsChange]) -> None:
 
 
 def _confirm(question: str) -> bool:
-    """Return whether a user at a terminal confirms (S1, U1)."""
+    """Ask a user at a terminal for confirmation, and return the answer; without a terminal, return False."""
     return is_interactive() and confirm(f"{question} [y/N] ")
 
 
@@ -490,20 +523,20 @@ def _format_setup_result(setting: ToolSetup, status: str) -> Iterator[str]:
 # -- uninstall --------------------------------------------------------------------------------------
 
 _GENERATED: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
-"""The files and directories that Muniment creates in its home."""
+"""Names of the files and directories that Muniment creates in its home."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The parts of Muniment on this machine, for this user.
+    """The parts of Muniment that exist on this machine, for this user.
 
     Attributes:
-        settings: the home and the bound roots.
-        tools: tools with entries of Muniment, with the files.
-        is_daemon_running: a daemon runs.
-        entries: number of markdown files of the memory in the home.
-        remaining: files that are not removed with the memory, or are outside of the home, with the reason.
-        notes: problems, such as files that were set up with other variables.
+        settings: the settings, with the home and the bound roots.
+        tools: the coding tools with entries of Muniment, and for each one the files with these entries.
+        is_daemon_running: whether a daemon runs for the home.
+        entries: the number of entries in the home.
+        remaining: paths that stay even if the memory is erased, each with the reason.
+        notes: problems for the user, such as tools that were set up with other environment variables.
     """
 
     settings: Settings
@@ -526,7 +559,7 @@ def uninstall(
 ) -> Report:
     """Remove Muniment from the coding tools; the memory stays.
 
-    The command first shows the existing parts, the removed ones and those that stay.
+    The command first shows what it will remove and what stays, and asks for confirmation.
     """
     require_setup_support()
     done: list[str] = []
@@ -562,7 +595,7 @@ def uninstall(
 
 
 def find_installation() -> Installation:
-    """Find the parts of Muniment on this machine.
+    """Find the parts of Muniment that exist on this machine, for this user.
 
     Raises:
         ConfigInvalid: the home cannot be used.
@@ -582,8 +615,8 @@ def find_installation() -> Installation:
             continue
         tools += [(setting, files)] if files else []
     notes += [
-        f"{each.configured_path} was set up with other variables; "
-        f"set these, then: {NAME} setup {each.tool} --remove"
+        f"{each.configured_path} was set up with other environment variables; "
+        f"set them again, then run: {NAME} setup {each.tool} --remove"
         for each in list_saved_files(settings.home / "setup")
         if each.configured_path not in default_files and each.configured_path.exists()
     ]
@@ -597,7 +630,7 @@ def find_installation() -> Installation:
 
 
 def _list_foreign_files(home: Path) -> list[Path]:
-    """Return the files in a home that Muniment did not create, and links."""
+    """Return the files in a home that Muniment did not create, and all links there."""
     home_files = list(home.iterdir()) if home.is_dir() else []
     projects = home / "projects"
     project_files = list(projects.iterdir()) if projects in home_files and not projects.is_symlink() else []
@@ -612,7 +645,7 @@ def _is_project(path: Path) -> bool:
 
 
 def _is_daemon_running(state: Path) -> bool:
-    """Return whether a daemon holds the lock of a state directory."""
+    """Return whether a daemon runs: it then holds the lock in the state directory."""
     from muniment.store.state import try_lock
 
     with ExitStack() as resources:
@@ -624,7 +657,7 @@ def _is_daemon_running(state: Path) -> bool:
 
 
 def _check_erasable(found: Installation) -> None:
-    """Check that the home may be erased (U2, U3).
+    """Check that the memory may be erased: no daemon runs, and the directory is a home of Muniment.
 
     Raises:
         ConfigInvalid: a daemon runs, or the directory is not a home of Muniment.
@@ -634,16 +667,18 @@ def _check_erasable(found: Installation) -> None:
         raise ConfigInvalid(f"a daemon runs for {home}; stop it first, then run this again; nothing was done")
     is_muniment_home = home.is_dir() and not _list_foreign_files(home)
     if not is_muniment_home and not (found.settings.state / "ledger.db").is_file():
-        raise ConfigInvalid(f"{home} contains no ledger of {NAME}; nothing was erased")
+        raise ConfigInvalid(f"{home} contains no ledger of {NAME}, so it is not a home; nothing was erased")
     if Path.home().resolve().is_relative_to(home.resolve()):
         raise ConfigInvalid(f"{home} is or contains your home directory; erase the files by hand")
 
 
 def _erase(home: Path) -> None:
-    """Erase what Muniment creates in its home; the state last, which identifies the home.
+    """Erase the files that Muniment creates in its home.
+
+    The state is erased last, because it identifies the home.
 
     Raises:
-        ConfigInvalid: a file cannot be removed; run the command again to erase the rest.
+        ConfigInvalid: a file cannot be removed. If the user runs the command again, it erases the rest.
     """
     foreign = set(_list_foreign_files(home))
     targets = [each for each in (home / name for name in _GENERATED) if each not in foreign]
@@ -661,11 +696,13 @@ def _erase(home: Path) -> None:
             if directory.is_dir() and not directory.is_symlink() and not any(directory.iterdir()):
                 directory.rmdir()
     except OSError as error:
-        raise ConfigInvalid(f"cannot remove {error.filename}: {error.strerror}; run this again") from None
+        raise ConfigInvalid(
+            f"cannot remove {error.filename}: {error.strerror}; solve this, then run the command again"
+        ) from None
 
 
 def _print_installation(found: Installation, *, erase_memory: bool) -> None:
-    """Print the existing parts, and the planned change of each (U1)."""
+    """Print the existing parts of Muniment, and for each part whether it will be removed or stays."""
     for setting, files in found.tools:
         print_line(
             clean_foreign_line(

@@ -1,7 +1,7 @@
-"""List the commands: their words, modules and first lines of help, and the sections of the help.
+"""List the commands: their words, modules and first lines of help, and the sections of the program's help.
 
-`muniment --help` and a group print this list without loading a command. The list is separate from `app`,
-because `entry` reads it before it loads the parser of the command line.
+`muniment --help` and the help of a group print this list without loading a command. The list is separate from
+`app`, because `entry` reads it before it loads the parser of the command line.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ class CommandRow(NamedTuple):
     """A command, or a group of commands.
 
     Attributes:
-        help: the first line of its help.
-        module: the module of `muniment.cli` with its function; empty: a group.
-        has_agent: it runs an agent, so the zygote is started first.
-        is_traced: it executes tasks, whose spans are exported.
-        core: the module of `muniment.cli` that a daemon loads for `--ledger` only.
+        help: the first line of the help.
+        module: the module in `muniment.cli` that contains the function of the command; empty: it is a group.
+        has_agent: whether the command runs an agent, so that the zygote must be started first.
+        is_traced: whether the command executes tasks, so that their trace spans are exported.
+        core: a module in `muniment.cli` that the daemon loads only for `--ledger`; empty: none.
     """
 
     help: str
@@ -28,7 +28,7 @@ class CommandRow(NamedTuple):
     core: str = ""
 
     def load_core(self) -> Any:
-        """Return the function `create_core` of the module `core`: it creates the core of a fleet's node."""
+        """Load the module `core`, and return its function `create_core`, which creates a node of a fleet."""
         return import_module(f"muniment.cli.{self.core}").create_core
 
 
@@ -36,10 +36,12 @@ PROGRAM: Final = "Long-term memory for AI agents as plain markdown."
 
 TABLE: Final[dict[str, CommandRow]] = {
     "remember": CommandRow("Remember a fact.", "remember", has_agent=True, is_traced=True),
-    "ls": CommandRow("List the entries, and the skipped files with the reason.", "inspect"),
+    "ls": CommandRow("List the entries, and the files that were skipped, with the reason.", "inspect"),
     "show": CommandRow("Print an entry.", "inspect"),
     "doctor": CommandRow("Test the confinement of workers, or a model's server.", "doctor"),
-    "tool": CommandRow("Run tool calls given as JSON lines.", "remember", has_agent=True),
+    "tool": CommandRow(
+        "Run tool calls that standard input contains as JSON lines.", "remember", has_agent=True
+    ),
     "recall": CommandRow("Recall entries that help with a message.", "recall"),
     "forget": CommandRow(
         "Forget an entry, by its path or a description.",
@@ -108,8 +110,8 @@ TABLE: Final[dict[str, CommandRow]] = {
     "review approve": CommandRow("Commit a pending review.", "ledger"),
     "review reject": CommandRow("Reject a pending review.", "ledger"),
     "audit": CommandRow("Check the chain of audit records for changes."),
-    "audit verify": CommandRow("Check the complete chain.", "ledger"),
-    "audit head": CommandRow("Print the end of the chain.", "ledger"),
+    "audit verify": CommandRow("Check the complete chain of audit records.", "ledger"),
+    "audit head": CommandRow("Print the head of the chain of audit records.", "ledger"),
     "audit show": CommandRow("Print the audit records.", "ledger"),
     "policy": CommandRow("Review, test, prove, pin and sign policies."),
     "policy lint": CommandRow("Report errors and risks in policies.", "policy"),
@@ -143,12 +145,12 @@ TABLE: Final[dict[str, CommandRow]] = {
     "fleet migrate": CommandRow("Create or update the tables of a fleet.", "fleet"),
     "fleet status": CommandRow("Show the nodes, homes, leases and waiting tasks.", "fleet"),
     "fleet home": CommandRow("Manage the homes of a fleet, and their tokens."),
-    "fleet home add": CommandRow("Create a home, if missing, and a token for it.", "fleet"),
+    "fleet home add": CommandRow("Create a home if it does not exist, and a token for it.", "fleet"),
     "fleet home list": CommandRow("List the homes.", "fleet"),
     "fleet home revoke": CommandRow("Revoke a token of a home.", "fleet"),
     "fleet home remove": CommandRow("Delete a home with its entries, history and tokens.", "fleet"),
 }
-"""The commands by their words."""
+"""All commands and groups, by their words."""
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Memory": ("remember", "recall", "ls", "show", "edit", "pin", "forget", "dream", "index"),
@@ -157,4 +159,4 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Operate": ("serve", "ui", "token", "fleet", "import", "export", "backup", "restore", "doctor"),
     "Policy": ("policy", "conformance"),
 }
-"""The commands of the program by section of its help."""
+"""The commands in the help of the program, by section."""

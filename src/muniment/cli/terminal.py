@@ -1,4 +1,4 @@
-"""Read from and write to a terminal: output, progress, questions, input files and Ctrl-C."""
+"""Use the terminal: print output and progress, ask questions, read input files, and handle Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 LOG_VARIABLE: Final = "MUNIMENT_LOG"
 
 _COLOURS: Final = {"red": "31;1", "green": "32", "yellow": "33", "dim": "2"}
-"""Select Graphic Rendition; ECMA-48, 8.3.117."""
+"""Escape codes for colours (Select Graphic Rendition; ECMA-48, 8.3.117)."""
 
 _LINE_BREAK: Final = re.compile("[\r\n\u2028\u2029]")
-"""Characters that start another line; `escape_invisible` does not escape them, since texts have lines."""
+"""Characters that start a new line.
+
+`escape_invisible` does not escape them, because a text may have several lines.
+"""
 
 EXIT_FAILED: Final = 1
-"""The command was rejected or failed, with a stable code."""
+"""Exit code of a command that was rejected or failed; its output contains an error code."""
 
 EXIT_CANCELLED: Final = 130
-"""The code that a shell reports for a program that Ctrl-C ended."""
+"""Exit code that shells report for a program that Ctrl-C ended."""
 
 
 def configure_logging() -> None:
@@ -51,19 +54,25 @@ def configure_logging() -> None:
 
 
 def print_document(document: dict[str, Any], *, indent: int | None = 2) -> None:
-    """Print one JSON document on standard output, in ASCII: safe in every terminal and encoding."""
+    """Print one JSON document on standard output.
+
+    It contains only ASCII characters, which every terminal can print.
+    """
     print_line(json.dumps(document, indent=indent))
 
 
 def print_line(text: str) -> None:
-    """Print a line on standard output."""
+    """Print a text and a line break on standard output."""
     with guard_output():
         print(text)
 
 
 @contextmanager
 def guard_output() -> Iterator[None]:
-    """Handle failures of standard output in the block. They change no exit code: the work is already done."""
+    """Handle failures of standard output in the block.
+
+    A failure does not change the exit code, because the work of the command is already done.
+    """
     try:
         yield
         sys.stdout.flush()
@@ -71,11 +80,19 @@ def guard_output() -> Iterator[None]:
         _discard_output()
     except OSError as error:
         _discard_output()
-        print(f"standard output cannot be written: {error.strerror}", file=sys.stderr)
+        print(
+            f"part of the output is missing: standard output cannot be written: {error.strerror}",
+            file=sys.stderr,
+        )
 
 
 def color_text(text: str, colour: str) -> str:
-    """Return `text` as one line without control characters; in a colour if output is a terminal."""
+    """Return `text` as one line without control characters.
+
+    Args:
+        text: any text.
+        colour: a key of `_COLOURS`; used only if standard output is a terminal.
+    """
     line = _LINE_BREAK.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", escape_invisible(text))
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return line
@@ -89,7 +106,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def _discard_output() -> None:
-    """Discard the buffered output; otherwise the interpreter would fail on it at exit."""
+    """Discard the buffered output, because the interpreter would fail at exit when it writes the buffer."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
@@ -103,14 +120,15 @@ def print_failure(
     default_keys: Mapping[str, Any] = MappingProxyType({}),
     indent: int | None = 2,
 ) -> int:
-    """Print the failure of a command; return its exit code.
+    """Print the failure of a command, and return its exit code.
 
     Args:
-        error: the cause.
-        as_json: print a document instead of a line.
-        prefix: prefix of the line, such as "not saved"; empty: print the error alone.
-        default_keys: the other keys of the document, so that every document has the same keys.
-        indent: of the document; None: one line.
+        error: the error to print.
+        as_json: print a JSON document instead of a line.
+        prefix: the beginning of the line, such as "not saved"; empty: print the error alone.
+        default_keys: keys that the document has in addition to `status` and `error`, so that all documents of
+            the command have the same keys.
+        indent: the indentation of the document; None: print it on one line.
     """
     is_cancelled = isinstance(error, Cancelled)
     if as_json:
@@ -128,16 +146,16 @@ def print_failure(
 
 @contextmanager
 def show_progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show the progress of some work on standard error while the block runs; removed afterwards.
+    """Show a progress bar on standard error during the block, and remove it afterwards.
 
     Args:
-        label: the work, such as `importing`.
-        total: its number of steps; None: unknown.
+        label: a name of the work, such as `importing`.
+        total: the number of steps; None: unknown.
 
     Yields:
         A function that advances the bar by a number of steps.
 
-    Cost: none if standard error is not a terminal; otherwise `rich` is loaded, about 100 ms.
+    Cost: none if standard error is not a terminal; otherwise about 100 ms to load `rich`.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -158,13 +176,14 @@ def show_progress(label: str, total: int | None = None) -> Iterator[Callable[[in
 def draw_tables(
     tables: Iterable[tuple[Sequence[str], Iterable[tuple[Sequence[str], str | None]]]], above: str = ""
 ) -> None:
-    """Draw tables on a terminal.
+    """Print tables on a terminal.
 
     Args:
-        tables: for each table its column titles, and its rows with their styles.
-        above: a line above the tables.
+        tables: for each table, the titles of its columns, and its rows, each with the name of a style or
+            None.
+        above: a line to print above the tables; empty: none.
 
-    Cost: `rich` is loaded, about 100 ms.
+    Cost: about 100 ms to load `rich`.
     """
     from rich.console import Console
     from rich.table import Table
@@ -184,13 +203,13 @@ def draw_tables(
 
 
 def is_interactive() -> bool:
-    """Return whether standard input and output are terminals, so that a user can answer."""
+    """Return whether a user can answer questions: standard input and output are both terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def confirm(question: str) -> bool:
     """Ask a yes-or-no question; return whether the answer is yes."""
-    print(question, end="", flush=True)  # `input` would write it to standard error.
+    print(question, end="", flush=True)  # `input` would write the question to standard error.
     try:
         return input().strip().casefold() in {"y", "yes"}
     except EOFError:
@@ -201,10 +220,14 @@ def confirm(question: str) -> bool:
 
 
 def read_input_file(path: Path, limit: int) -> bytes:
-    """Return the content of a file given on the command line, or of standard input for `-`.
+    """Return the content of a file that the user named on the command line; `-` names standard input.
+
+    Args:
+        path: path of the file, or `-`.
+        limit: maximum number of bytes.
 
     Raises:
-        ConfigInvalid: it cannot be read, or contains more than `limit` bytes.
+        ConfigInvalid: the file cannot be read, or has more than `limit` bytes.
     """
     name = printable(str(path))
     try:
@@ -229,7 +252,10 @@ def read_input_file(path: Path, limit: int) -> bytes:
 def handle_signals(
     handler: Callable[..., object] | signal.Handlers, *numbers: signal.Signals
 ) -> Iterator[None]:
-    """Handle signals with `handler` during the block; `SIG_DFL`: they end the process, even during a wait."""
+    """Handle signals with `handler` during the block.
+
+    With the handler `SIG_DFL`, a signal ends the process, even while it waits.
+    """
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -240,7 +266,7 @@ def handle_signals(
 
 @contextmanager
 def cancel_on_interrupt() -> Iterator[Cancel]:
-    """Yield a token that Ctrl-C cancels, for the block."""
+    """Yield a cancellation token; during the block, Ctrl-C cancels it instead of ending the program."""
     from muniment.cancelling import Cancel
 
     with Cancel() as cancel, handle_signals(lambda *_: cancel.set(), signal.SIGINT):

@@ -1,4 +1,4 @@
-"""Implement `muniment forget` and `dream`, which use a model but no worker."""
+"""Implement `muniment forget` and `dream`; both may use a model, but no worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from muniment.types import Counts, DreamResult, ForgetResult, RetainedEntry
 
 MAX_LISTED_GROUPS: Final = 5
-"""Maximum number of groups of similar entries in the text output; `--json` contains all."""
+"""Maximum number of groups of similar entries in the text output; `--json` lists all groups."""
 
 
 @command("nothing forgotten")
@@ -35,7 +35,7 @@ def forget(
 ) -> Report:
     """Forget an entry, by its path or a description.
 
-    `undo` restores it until it is erased.
+    `muniment undo` restores the entry, unless it is erased later.
     """
     from muniment.operations import forget as job
     from muniment.types import ForgetRequest
@@ -56,7 +56,7 @@ def dream(
 ) -> Report:
     """Tidy the memory: merge duplicates, remove expired entries.
 
-    Other problems are counted.
+    Other problems, such as broken links, are only counted.
     """
     from muniment.operations import dream as job
     from muniment.types import DreamRequest
@@ -70,12 +70,14 @@ def dream(
 def _open_resources(
     memory_flags: MemoryFlags, model_flags: ModelFlags, *, yes: bool
 ) -> Iterator[tuple[JobContext, Model, Cancel]]:
-    """Open the memory, the model and a token that Ctrl-C cancels; raise as `open_context`.
+    """Open the memory and the model, and create a token that Ctrl-C cancels, for the block.
+
+    Raises as `open_context`.
 
     Args:
-        memory_flags: the command line.
-        model_flags: its model options.
-        yes: the memory may be written, so create a missing history.
+        memory_flags: the options that select the memory.
+        model_flags: the options that select the model.
+        yes: whether the command may write; missing directories are then created.
     """
     settings = load_settings(memory_flags, model_flags)
     with (
@@ -133,7 +135,7 @@ def _format_counts(counts: Counts) -> Iterator[str]:
         "cannot be read": counts.unreadable,
         "are similar": counts.near_duplicates,
         "were rewritten": counts.rewritten,
-        "groups changed during the run": counts.rejected,
+        "groups changed meanwhile": counts.rejected,
         "links are broken": counts.broken_links,
     }
     some = [f"{number} {what}" for what, number in labels.items() if number]
@@ -142,13 +144,13 @@ def _format_counts(counts: Counts) -> Iterator[str]:
 
 
 def _format_unchanged(unchanged: Iterable[RetainedEntry]) -> Iterator[str]:
-    """Format the entries that matched but stay, one line each."""
+    """Yield one line for each entry that matched but stays, with the reason."""
     for path, reason in unchanged:
         yield f"not changed: {clean_foreign_line(path)} ({clean_foreign_line(reason)})"
 
 
 def _format_decision(result: ForgetResult | DreamResult) -> Iterator[str]:
-    """Format who decided, the duration, and how to undo."""
+    """Yield a line with the decider and the duration; after a change, also the command that undoes it."""
     yield (
         f"  {clean_foreign_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
         f"policy {clean_foreign_line(result.policy)}"

@@ -1,14 +1,15 @@
-"""Export the spans of a command, or of the daemon, to an OpenTelemetry collector.
+"""Export the trace spans of a command, or of the daemon, to an OpenTelemetry collector.
 
-The operator enables it with `OTEL_TRACES_EXPORTER=otlp`. An endpoint alone sends nothing: other programs may
-need that variable.
+The operator enables the export with `OTEL_TRACES_EXPORTER=otlp`. If only the endpoint is set, nothing is
+sent: other programs may need that variable.
 
-X1 Spans are sent only to the endpoint in OpenTelemetry's variables: redirects are not followed, and proxies
-   of the environment and `.netrc` are not read.
-X2 The provider belongs to this program, not to the process, so that libraries which trace the content of
-   their calls do not use it.
-X3 Tasks never wait for a collector or fail because of it. Spans that it does not accept are dropped. A
-   program waits for it `FLUSH_SECONDS` at its end, and reports the dropped spans in one line.
+X1 Spans are sent only to the endpoint in the variables of OpenTelemetry. Redirects are not followed; proxies
+   of the environment and `.netrc` are ignored.
+X2 The tracer provider is not registered for the whole process. So libraries that trace the content of their
+   calls do not use it.
+X3 A task never waits for the collector, and never fails because of it. Spans that the collector does not
+   accept are dropped. At its end, a program waits for the collector at most `FLUSH_SECONDS`, and reports
+   dropped spans in one line.
 
 Source: opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables, …/protocol/exporter.
 """
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 EXPORTER_VARIABLE: Final = "OTEL_TRACES_EXPORTER"
 FLUSH_SECONDS: Final = 2.0
-"""Seconds that a program waits at its end for the collector to accept the remaining spans."""
+"""Seconds that a program waits at its end until the collector has accepted the remaining spans."""
 
 _PROTOCOL: Final = "http/protobuf"
 _PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -42,9 +43,9 @@ _PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORT
 
 @contextmanager
 def export_spans() -> Iterator[None]:
-    """Export the spans of a block, if the environment enables it.
+    """Export the trace spans of a block, if the environment variables enable it.
 
-    If they cannot be sent, print one line on standard error; nothing else changes.
+    If spans cannot be sent, one line on standard error reports this; nothing else changes.
     """
     counts = _Counts()
     try:
@@ -71,14 +72,19 @@ def export_spans() -> Iterator[None]:
 
 
 class _Counts:
-    """The numbers of ended spans and of spans that the collector accepted."""
+    """The number of spans that ended, and the number of spans that the collector accepted."""
 
     def __init__(self) -> None:
         self.ended = self.sent = 0
         self._is_lost = False
 
     def record(self, spans: int, *, is_accepted: bool) -> None:
-        """Count spans that were sent; log if the collector starts or stops accepting them."""
+        """Count spans that were sent. If the collector starts or stops accepting spans, log an event.
+
+        Args:
+            spans: the number of spans in the batch.
+            is_accepted: whether the collector accepted the batch.
+        """
         self.sent += spans if is_accepted else 0
         if self._is_lost == is_accepted:
             self._is_lost = not is_accepted
@@ -86,7 +92,7 @@ class _Counts:
 
 
 def _create_provider(counts: _Counts) -> TracerProvider | None:
-    """Create a provider that exports over OTLP; None if exporting is not enabled.
+    """Create a tracer provider that exports over OTLP, or return None if the export is not enabled.
 
     Raises:
         ConfigInvalid: the configuration is invalid, or a package is missing.
@@ -114,7 +120,7 @@ def _create_provider(counts: _Counts) -> TracerProvider | None:
 
 
 def _create_session() -> requests.Session:
-    """Return the HTTP session for the collector (X1)."""
+    """Return the HTTP session for the collector: without redirects, proxies and `.netrc`."""
     import requests
 
     session = requests.Session()
@@ -139,7 +145,7 @@ def _build_provider(counts: _Counts) -> TracerProvider:
             counts.ended += span.context.trace_flags.sampled
             super().on_end(span)
 
-    # `_Counts` reports failures once; the library would log one for every batch.
+    # The library would log a failure for every batch; `_Counts` reports failures once.
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

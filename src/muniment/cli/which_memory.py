@@ -1,7 +1,7 @@
 """Ask which of the known memories a repository uses, and count the entries of a project.
 
-Separate from `projects`, which imports the modules that all commands share; those modules also ask this
-question.
+This module is separate from `projects`, because the modules that all commands share also ask this question,
+and `projects` imports those modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def ask_which_memory(settings: Settings, workspace: Path | None, *, as_json: bool) -> None:
-    """Ask once which memory to use, if that is open and a user is at the terminal.
+    """Ask the user which memory this repository uses, if that is not decided yet; the answer is stored.
+
+    Args:
+        settings: the settings; if they bind the scope `project`, nothing is asked.
+        workspace: a directory of the repository; None: the current directory.
+        as_json: whether the command has `--json`; then nothing is asked.
 
     Raises:
         ConfigInvalid, ManagedMemoryUnavailable: as `bind_checkout`.
@@ -34,7 +39,14 @@ def ask_which_memory(settings: Settings, workspace: Path | None, *, as_json: boo
 
 
 def ask_for_binding(home: Path, workspace: Path | None) -> None:
-    """Ask whether a copy or another clone of a known repository uses the existing memory."""
+    """Ask whether a repository uses an existing memory or a separate one, if it is a copy or another clone.
+
+    The answer is stored. If the repository already has a memory, or is new, nothing is asked.
+
+    Args:
+        home: the home.
+        workspace: a directory of the repository; None: the current directory.
+    """
     from muniment.workspaces.projects import BindingKind, bind_checkout, find_project, link_checkout
 
     found = find_project(home, workspace or Path())
@@ -56,11 +68,11 @@ def ask_for_binding(home: Path, workspace: Path | None) -> None:
         link_checkout(home, found.checkout.path, project_id)
     else:
         bind_checkout(home, found.checkout.path)
-    print_line("  saved; to change it: muniment projects link, or unlink")
+    print_line("  saved; to change it: muniment projects link, or muniment projects unlink")
 
 
 def _read_choice(question: str) -> str | None:
-    """Return `same`, `own`, or None at the end of input."""
+    """Ask until the user answers `same` or `own`, and return the answer; None: the input has ended."""
     while True:
         print(question, end="", file=sys.stderr, flush=True)
         try:
@@ -73,14 +85,26 @@ def _read_choice(question: str) -> str | None:
 
 
 def format_count(count: int | None) -> str:
-    """Return the number of entries as text."""
+    """Return a text such as "3 entries"; None: "a memory that cannot be used"."""
     if count is None:
         return "a memory that cannot be used"
     return f"{count} {'entry' if count == 1 else 'entries'}"
 
 
 def count_project_entries(project_id: str, project: Project, home: Path) -> int | None:
-    """Count the entries of a project; inside its repositories: those of the first one that exists."""
+    """Count the entries of a project.
+
+    If the memory is stored inside the repositories of the project, count those of the first repository that
+    exists.
+
+    Args:
+        project_id: the id of the project.
+        project: the record of the project.
+        home: the home.
+
+    Returns:
+        The number of entries; None: the memory cannot be used.
+    """
     from muniment.workspaces.projects import build_memory_path
 
     if project.inside is None:
@@ -90,7 +114,10 @@ def count_project_entries(project_id: str, project: Project, home: Path) -> int 
 
 
 def count_entries(memory: Path) -> int | None:
-    """Count the entries in a directory of memory: 0 if it does not exist, None if it cannot be used."""
+    """Return the number of entries in a memory directory.
+
+    It is 0 if the directory does not exist, and None if it cannot be used.
+    """
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT
 

@@ -1,4 +1,4 @@
-"""The client of the daemon: typed results, typed errors, retries that never duplicate a task.
+"""The client of the daemon: typed results, typed errors, and retries that never duplicate a task.
 
     from muniment.client import Client
 
@@ -6,9 +6,10 @@
         handle = client.remember("The user prefers dark mode in all editors")
         print(handle.wait(timeout=60).files_touched)
 
-Start reading in `exchange`: it sends a request and its retries. `core` contains the requests; `clients` turns
-them into methods. `finding` finds the daemon, `transport` connects threads and asyncio to it, and `errors`
-lists the exceptions. The attacks are in `tests/surface/client`.
+Start reading in `exchange`: it sends one request, and repeats it if that is necessary and safe. `core`
+contains the requests; `clients` turns them into methods. `discovery` finds the daemon, `transport` connects
+threads and asyncio to it, and `errors` lists the exceptions. The tests in `tests/surface/client` attack the
+client.
 """
 
 from __future__ import annotations

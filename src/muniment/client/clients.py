@@ -1,9 +1,8 @@
-"""The two clients, one for threads and one for asyncio: the methods of both are the plans of `ClientCore`.
+"""The two clients, `Client` for threads and `AsyncClient` for asyncio.
 
-A plan describes the requests; `operation` turns it into a method of each client, with its signature and
-docstring. Only the start, following and the end are written twice, because they differ.
-
-Separate from `core`, which does no I/O.
+Each method of `ClientCore` is a plan: it describes requests, and does no I/O. `operation` turns a plan into a
+method of both clients, with the same signature and docstring. Only creating, closing and the event stream are
+written twice, because they differ.
 """
 
 from __future__ import annotations
@@ -39,10 +38,11 @@ C = TypeVar("C")
 
 
 class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
-    """A method of both clients: a plan that each executes in its way.
+    """A method that both clients have: a plan that each client executes in its own way.
 
     Args:
-        plan: a plan of the core. If it returns an accepted task, the method returns a handle.
+        plan: a method of `ClientCore`. If it returns an accepted task, the method of the client returns a
+            handle.
     """
 
     def __init__(self, plan: Callable[Concatenate[ClientCore, P], Plan[T]]) -> None:
@@ -59,7 +59,7 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
             return_type = signature.return_annotation.removeprefix("Plan[")[:-1].replace(
                 "AcceptedTask", handle
             )
-            return_type = return_type.replace("Exported", "ExportResult")
+            return_type = return_type.replace("ReceivedExport", "ExportResult")
             vars(method)["__signature__"] = signature.replace(return_annotation=return_type)
         self._thread_method, self._loop_method = call_in_thread, call_in_loop
 
@@ -92,7 +92,7 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
 
 
 class _Operations:
-    """The methods of both clients."""
+    """The methods that `Client` and `AsyncClient` share."""
 
     _shell: Any
     _shell_class: ClassVar[type[Any]]
@@ -147,19 +147,20 @@ class _Operations:
         """Create a client of a daemon.
 
         Args:
-            url: `http://HOST:PORT`; None: the daemon of the home, by its socket if it has one.
-            socket: path of the daemon's Unix socket, instead of `url`; it needs no token.
-            token: for `url`; with the home: used instead of the owner's.
-            client_id: a client id of the token; the client then sees only the tasks of that id.
-            workspace: a directory in it, or its key; None: the current directory. If the daemon does not
-                serve it, calls raise a `Problem` that explains how to serve it.
-            home: None: `$MUNIMENT_HOME`, or `~/.muniment` if that is not set.
-            timeout: seconds of a call with all its tries.
+            url: URL of the daemon, such as `http://HOST:PORT`; None: use the daemon of `home`, over its
+                socket if it has one.
+            socket: path of the daemon's Unix socket, instead of `url`; no token is needed there.
+            token: the token for the daemon at `url`; without `url`, it replaces the token of the owner.
+            client_id: one of the client ids of the token; the client then sees only tasks with this id.
+            workspace: a directory of the workspace, or its key; None: the current directory. If the daemon
+                does not serve this workspace, calls raise a `Problem` that explains how to serve it.
+            home: the home of the daemon; None: `$MUNIMENT_HOME`, or `~/.muniment` if that is not set.
+            timeout: seconds that a call may take in total, with all its retries.
 
         Raises:
             ConfigInvalid: invalid argument.
 
-        Cost: connects at the first call.
+        Cost: none; the first call connects.
         """
         self._shell = self._shell_class(
             create_locator(os.environ, url=url, socket=socket, token=token, home=home)
@@ -173,7 +174,10 @@ class _Operations:
         )
 
     def _convert_result(self, result: object) -> object:
-        """Return the result of a call: a handle for an accepted task, the written result for an export."""
+        """Convert the result of a plan for the caller.
+
+        An accepted task becomes a handle, an export is written to its file, and other results stay unchanged.
+        """
         if isinstance(result, ReceivedExport):
             return result.write()
         if not isinstance(result, AcceptedTask):
@@ -182,12 +186,12 @@ class _Operations:
 
 
 class _Handle(Generic[C, R]):
-    """A task that the daemon has accepted: it survives this program, and restarts of the daemon.
+    """A task that the daemon has accepted. It continues if this program ends, and if the daemon restarts.
 
     Attributes:
-        task_id: its id.
+        task_id: the id of the task.
         kind: `remember`, `forget` or `dream`.
-        replayed: whether the daemon had accepted the same request before.
+        replayed: whether the daemon had accepted the same request with the same key before.
     """
 
     def __init__(self, client: C, task_id: str, *, replayed: bool = False) -> None:
@@ -199,54 +203,65 @@ class _Handle(Generic[C, R]):
 
 
 class TaskHandle(_Handle["Client", R]):
-    """A task that the daemon has accepted, see `_Handle`, for threads."""
+    """The handle of an accepted task, for `Client`.
+
+    The task continues if this program ends, and if the daemon restarts.
+
+    Attributes:
+        task_id: the id of the task.
+        kind: `remember`, `forget` or `dream`.
+        replayed: whether the daemon had accepted the same request with the same key before.
+    """
 
     def get(self) -> Task:
-        """Return the current state of the task; raises as every call of the client."""
+        """Return the current state of the task. Raises as described at `Client`."""
         return self._client.get(self.task_id)
 
     def wait(self, timeout: float | None = None) -> R:
-        """Wait until the task is over, and return its result; see `Client.wait`, also for exceptions."""
+        """Wait until the task is over, and return its result; arguments and errors as in `Client.wait`."""
         return cast("R", self._client.wait(self.task_id, timeout))
 
     def cancel(self) -> Task:
-        """Cancel the task if it is not over; return its state after that. Raises as every call."""
+        """Cancel the task if it is not over yet, and return its state after that.
+
+        Raises as described at `Client`.
+        """
         return self._client.cancel(self.task_id)
 
 
 class AsyncTaskHandle(_Handle["AsyncClient", R]):
-    """A task that the daemon has accepted, for asyncio."""
+    """The handle of an accepted task, for `AsyncClient`; attributes as in `TaskHandle`."""
 
     async def get(self) -> Task:
-        """Return the current state of the task, as `TaskHandle.get`."""
+        """Return the current state of the task, as `TaskHandle.get` does."""
         return await self._client.get(self.task_id)
 
     async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  the timeout of the wait
-        """Wait for the result, as `TaskHandle.wait`."""
+        """Wait until the task is over, and return its result, as `TaskHandle.wait` does."""
         return cast("R", await self._client.wait(self.task_id, timeout))
 
     async def cancel(self) -> Task:
-        """Cancel the task, as `TaskHandle.cancel`."""
+        """Cancel the task, as `TaskHandle.cancel` does."""
         return await self._client.cancel(self.task_id)
 
 
 class Client(_Operations):
-    """The client for programs with threads; they may share one.
+    """The client for programs with threads; several threads may share one object.
 
         with Client() as client:
             handle = client.remember("We deploy on Thursdays.")
             print(handle.wait(timeout=60).files_touched)
 
-    Every call except `handle` and `close` raises, see `errors`:
+    Every call except `handle` and `close` may raise these errors, see `errors`:
         Unreachable: the daemon did not respond in time.
         Problem: the daemon rejected the request; a subclass states the reason.
-        BadAnswer: the response does not follow the contract.
+        BadAnswer: the response does not follow the contract of the daemon.
         ClientError: this client is closed.
         ManagedMemoryUnavailable: the home does not contain the address of its daemon.
         ConfigInvalid: an argument is not a valid id, key or digest; raised before anything is sent.
         BadArguments: an argument has the wrong type, or a limit is out of range; raised before anything is
             sent.
-    Methods document the exceptions that they raise in addition.
+    The docstring of a method lists only its additional errors.
     """
 
     _shell: ThreadShell
@@ -261,15 +276,16 @@ class Client(_Operations):
         self.close()
 
     def close(self) -> None:
-        """Close the connections; tasks continue. A connection attempt in progress may delay this by seconds.
+        """Close the connections; accepted tasks continue.
 
-        A call in progress ends with `build_closed_error`, or with `Unreachable` if its request may have been
-        processed.
+        If another thread is opening a connection, this may take some seconds. If another thread waits for a
+        response, its call raises `Unreachable` if the request may have been processed, otherwise
+        `ClientError` (closed client).
         """
         self._shell.close()
 
     def handle(self, task_id: str) -> TaskHandle[Result]:
-        """Return the handle of a task that was accepted before; this sends no request.
+        """Return the handle of a task that was accepted earlier, without sending a request.
 
         Raises:
             ConfigInvalid: invalid task id.
@@ -277,14 +293,14 @@ class Client(_Operations):
         return TaskHandle(self, task_id)
 
     def events(self, after: str | None = None) -> Generator[Event]:
-        """Yield the events of the workspace until the caller stops; reconnects after lost connections.
+        """Yield the events of the workspace until the caller stops; reconnect after a lost connection.
 
         Args:
-            after: the id of an event, or a `cursor`; None: start with the first connection, which is opened
-                when the first event is requested.
+            after: the id of an event, or the result of `cursor`: events after it are yielded. None: events
+                from the first connection on, which is opened when the caller requests the first event.
 
         Yields:
-            Events, each once. An event of the type `resync`: some events were missed.
+            Each event once. An event of the type `resync` means that some events were missed.
         """
         with closing(self._shell.follow(self._core, after)) as stream:
             for event in stream:
@@ -292,7 +308,10 @@ class Client(_Operations):
                     yield event
 
     def cursor(self) -> str:
-        """Return the current position of the events; `events` after it misses no later event."""
+        """Return the current position in the event stream, for the argument `after` of `events`.
+
+        `events(after=position)` then yields every later event.
+        """
         with closing(self._shell.follow(self._core, None)) as stream:
             return next(stream).id
 
@@ -303,13 +322,14 @@ class Client(_Operations):
 
 
 class AsyncClient(_Operations):
-    """The client for programs with asyncio: as `Client`, but its calls are awaited.
+    """The client for programs with asyncio: like `Client`, but its calls are awaited.
 
         async with AsyncClient() as client:
             handle = await client.remember("We deploy on Thursdays.")
             print((await handle.wait(timeout=60)).files_touched)
 
-    An object belongs to one event loop. Cancelling a call closes its connection, but cancels no task.
+    One object may be used in only one event loop. If you cancel a call, its connection is closed, but the
+    task in the daemon continues.
     """
 
     _shell: AsyncShell
@@ -324,22 +344,22 @@ class AsyncClient(_Operations):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, as `Client.close`, without waiting for connection attempts."""
+        """Close the connections, as `Client.close` does, without waiting for connection attempts."""
         await self._shell.close()
 
     def handle(self, task_id: str) -> AsyncTaskHandle[Result]:
-        """Return the handle of a task, as `Client.handle`."""
+        """Return the handle of a task that was accepted earlier, as `Client.handle` does."""
         return AsyncTaskHandle(self, task_id)
 
     async def events(self, after: str | None = None) -> AsyncGenerator[Event]:
-        """Yield the events, as `Client.events`."""
+        """Yield the events of the workspace, as `Client.events` does."""
         async with aclosing(self._shell.follow(self._core, after)) as stream:
             async for event in stream:
                 if event.type != MARK:
                     yield event
 
     async def cursor(self) -> str:
-        """Return the current position of the events, as `Client.cursor`."""
+        """Return the current position in the event stream, as `Client.cursor` does."""
         async with aclosing(self._shell.follow(self._core, None)) as stream:
             return (await anext(stream)).id
 

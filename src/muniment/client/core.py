@@ -1,10 +1,13 @@
-"""The requests of a client, as plans (see `exchange`) that return values; this module does no I/O.
+"""Build the requests of a client as plans that return values; this module does no I/O.
 
-C1 Each task is queued under an idempotency key: the caller's, or a new one for each call.
-C2 A wait lasts until its timeout, even if the daemon stops in the meantime. Without a timeout it ends if the
-   daemon does not respond, or responds that it is busy, for the time of one call.
+A plan is a generator: it yields each attempt to send a request, and receives the outcome (see `exchange`).
 
-Source of `Prefer: wait`: RFC 7240, 4.3.
+C1 Each task is queued under an idempotency key: the key of the caller, or a new one for each call.
+C2 A wait for a task lasts until its timeout, even if the daemon stops in the meantime. A wait without a
+   timeout ends if the daemon does not respond, or only responds that it is busy, for the duration of one
+   call.
+
+Source of the header `Prefer: wait`: RFC 7240, section 4.3.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ from muniment.types.documents import WireDocument, parse_document
 
 # -- reading -----------------------------------------------------------------------------------------
 #
-# Reads the daemon's responses into the values of `results`, see `types.documents.parse_document`.
+# Converts the daemon's responses to the values of `results`, see `types.documents.parse_document`.
 
 A = TypeVar("A", bound=WireDocument)
 R = TypeVar("R", bound=Result)
@@ -88,10 +91,15 @@ _RESULTS: Final[Mapping[Kind, type[Result]]] = {
 
 
 def read_response(kind: type[A], document: object, what: str) -> A:
-    """Return a response of a kind, read from a JSON value of the daemon.
+    """Convert a JSON value from the daemon to an object of the class `kind`.
+
+    Args:
+        kind: the class to return.
+        document: the decoded JSON value.
+        what: a name of the value for the error message, such as "a task".
 
     Raises:
-        BadAnswer: invalid response; the other functions here raise this too.
+        BadAnswer: the value is not valid for this class. Other functions that read responses raise it too.
     """
     try:
         return parse_document(kind, document, what)
@@ -100,7 +108,11 @@ def read_response(kind: type[A], document: object, what: str) -> A:
 
 
 def parse_kind(task_id: str) -> Kind:
-    """Return the kind of a task, which is the beginning of its id."""
+    """Return the kind of a task, which its id begins with: `remember`, `forget` or `dream`.
+
+    Raises:
+        BadAnswer: the id begins with another word.
+    """
     kind = task_id.partition("-")[0]
     for each in KINDS:
         if kind == each:
@@ -109,13 +121,13 @@ def parse_kind(task_id: str) -> Kind:
 
 
 def read_task(document: object) -> Task:
-    """Return a task, read from a JSON value of the daemon."""
+    """Convert a JSON value from the daemon to a `Task`. Raises as `read_response`."""
     members = document if isinstance(document, dict) else {}
     bare = {**members, "kind": _get_kind(members), "result": None, "error": None}
     task = read_response(Task, bare if members else document, "a task")
     kind, error = parse_kind(task.task_id), members.get("error")
     if task.status not in STATUSES:
-        raise BadAnswer("a task has an unknown status; a newer client may know it")
+        raise BadAnswer("the daemon returned a task with an unknown status; update this client")
     if task.status == "completed":
         result = read_response(_RESULTS[kind], members.get("result"), "a result")
         return replace(task, result=replace(result, task_id=task.task_id))
@@ -128,10 +140,13 @@ def read_task(document: object) -> Task:
 
 
 def read_tasks(page: Document) -> list[Task]:
-    """Return the tasks of a page, without those whose kind or status is newer than this client."""
+    """Return the tasks of one page of a list.
+
+    Tasks with a kind or a status that this version of the client does not know are skipped.
+    """
     listed = page.get("tasks")
     if not isinstance(listed, list):
-        raise BadAnswer("`tasks` of a task list is not a list")
+        raise BadAnswer("invalid task list from the daemon: `tasks` is not a list")
     return [read_task(each) for each in listed if not _is_newer(each)]
 
 
@@ -139,7 +154,7 @@ def _is_newer(document: object) -> bool:
     if not isinstance(document, dict) or not all(
         isinstance(document.get(each), str) for each in ("taskId", "status")
     ):
-        return False  # It is invalid, which `read_task` reports.
+        return False  # The document is invalid, which `read_task` reports.
     return _get_kind(document) not in KINDS or document["status"] not in STATUSES
 
 
@@ -148,7 +163,12 @@ def _get_kind(task: Mapping[str, Any]) -> str:
 
 
 def read_event(frame_id: str, document: object) -> Event:
-    """Return an event, read from the data of a frame."""
+    """Convert the data of a frame (one message of the event stream) to an `Event`.
+
+    Args:
+        frame_id: the id of the frame, which becomes the id of the event.
+        document: the decoded JSON value.
+    """
     event = {**document, "id": frame_id} if isinstance(document, dict) else document
     return read_response(Event, event, "an event")
 
@@ -156,33 +176,34 @@ def read_event(frame_id: str, document: object) -> Event:
 # -- core --------------------------------------------------------------------------------------------
 
 CALL_SECONDS: Final = 30.0
-"""Seconds of a call with all its tries; a restarted daemon is available again after one or two."""
+"""Seconds of a call with all its retries; a daemon that restarts is back after 1 or 2 seconds."""
 
 LONG_POLL_SECONDS: Final = 20
-"""Seconds for which the daemon is requested to delay its response for an unfinished task."""
+"""Maximum seconds for which the daemon is asked to delay its response while a task is unfinished."""
 
 LAST_POLL_PAUSE: Final = 1.0
-"""Longest pause in seconds between two requests for a task, if the daemon does not delay its responses."""
+"""Maximum pause in seconds between two requests for a task, if the daemon does not delay its responses."""
 
 OWNER_SECONDS: Final = 60
-"""Extra seconds for operations of the owner, which may wait for another process to release the memory."""
+"""Additional seconds for operations of the owner: they may wait until another process releases the memory."""
 
 MAX_LISTED: Final = 1_000
-"""Entries of one page of a list."""
+"""Maximum number of entries on one page of a list."""
 
 EXPORT_HEADER: Final = "x-muniment-export"
-"""Header of an export that contains its result, as JSON."""
+"""Name of the response header that contains the result of an export, as JSON."""
 
 MAX_PAGES: Final = 100
-"""Maximum pages of one list; a daemon stores 1000 tasks."""
+"""Maximum number of pages of one list; a daemon stores at most 1000 tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTask(Generic[R]):
-    """The response to an accepted task, whose result will be an `R`.
+    """The response to a request that the daemon accepted as a task; the result of the task will be an `R`.
 
     Attributes:
-        is_replayed: whether the same request was accepted before, with the same key.
+        task: the accepted task.
+        is_replayed: whether the daemon had accepted the same request with the same key before.
     """
 
     task: Task
@@ -191,14 +212,20 @@ class AcceptedTask(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedExport:
-    """A received export, and the file to write it to."""
+    """A complete export from the daemon that is not written yet.
+
+    Attributes:
+        result: the description of the export.
+        data: the bytes to write.
+        file: the file to write them to: a path, or an open binary file.
+    """
 
     result: ExportResult
     data: bytes
     file: str | PathLike[str] | IO[bytes]
 
     def write(self) -> ExportResult:
-        """Write the file, and return the result.
+        """Write the exported bytes to the file, and return the description of the export.
 
         Raises:
             ConfigInvalid: the file exists or cannot be written.
@@ -210,14 +237,15 @@ class ReceivedExport:
 
 
 class ClientCore:
-    """The requests of one client; its methods document them.
+    """The requests of one client; each method documents one request.
 
     Args:
         new_key: creates a new idempotency key.
         clock: returns monotonic seconds.
-        client_id: sent with every request.
-        workspace: its key or real path, see `discovery.resolve_workspace`; None: the daemon's only one.
-        timeout: seconds of a call with all its tries.
+        client_id: the client id that is sent with every request; None: no client id.
+        workspace: key or real path of the workspace, see `discovery.resolve_workspace`; None: the only
+            workspace of the daemon.
+        timeout: seconds that a call may take in total, with all its retries.
 
     Raises:
         ConfigInvalid: invalid argument.
@@ -233,7 +261,7 @@ class ClientCore:
         timeout: float = CALL_SECONDS,
     ) -> None:
         if not timeout > 0:
-            raise ConfigInvalid(f"invalid timeout {timeout!r}: use more than 0 seconds")
+            raise ConfigInvalid(f"invalid timeout {timeout!r}: use a number of seconds greater than 0")
         self.clock, self.timeout, self._new_key = clock, timeout, new_key
         self._headers = {"accept": "application/json", "user-agent": f"muniment/{__version__}"}
         if client_id is not None:
@@ -258,18 +286,18 @@ class ClientCore:
         """Remember a fact.
 
         Args:
-            content: 1 to 65536 bytes of UTF-8 after trimming.
-            scope: a scope of the policy; None: the daemon chooses.
-            context: `workspace`, or `clean`: the agent does not see the memory.
-            trust: who the fact comes from, limited to the token's trust: `owner`, `workspace`, `agent`,
-                `external`.
-            ref: reference to the source, as free text.
-            expires: the last day on which it is recalled, such as `2026-12-31`, or a number of days, such as
-                `30d`;
-                None: it never expires, even if its text contains a date.
-            task_id: idempotency key: the same request with the same key runs once, also if another client
-                object sends it. The daemon stores it for this token and 24 hours. The task has a different
-                id, which the returned handle contains. None: each call is a new task.
+            content: the fact: 1 to 65536 bytes of UTF-8, without the white space around it.
+            scope: the scope to store the fact in; None: the daemon chooses one.
+            context: `workspace`: the agent sees the existing entries; `clean`: it does not see them.
+            trust: the kind of source that the fact comes from: `owner`, `workspace`, `agent` or `external`.
+                It is lowered to the trust of the token if that is lower.
+            ref: a reference to the source, as free text.
+            expires: the last day on which the entry is recalled, such as `2026-12-31`, or a number of days,
+                such as `30d`. None: the entry never expires, even if its text contains a date.
+            task_id: the idempotency key of the request. If the daemon receives the same request with the same
+                key again within 24 hours, it does not run it a second time, even from another client object
+                with the same token. This key is not the id of the task, which the returned handle contains.
+                None: each call creates a new task.
         """
         check_texts(content=content)
         check_optional_texts(scope=scope, context=context, trust=trust, ref=ref)
@@ -288,14 +316,14 @@ class ClientCore:
         digest: str | None = None,
         task_id: str | None = None,
     ) -> Plan[AcceptedTask[ForgetResult]]:
-        """Forget an entry, given by its path, or the entries that match `query`.
+        """Forget one entry, given by its path, or all entries that `query` describes.
 
         Args:
-            query: the path, or words of the entries.
-            scope: the only scope to search; None: all.
-            dry_run: only list what would be deleted.
-            digest: digest of a dry run's result; if the matches have changed since, nothing is deleted.
-            task_id: as in `remember`.
+            query: the path of an entry, or words that describe the entries.
+            scope: the only scope to search; None: all scopes.
+            dry_run: only list the entries that would be deleted.
+            digest: the digest from the result of a dry run: if other entries match now, nothing is deleted.
+            task_id: an idempotency key, as in `remember`.
         """
         check_texts(query=query)
         check_optional_texts(scope=scope, digest=digest)
@@ -305,12 +333,12 @@ class ClientCore:
     def dream(
         self, *, scope: str | None = None, dry_run: bool = False, task_id: str | None = None
     ) -> Plan[AcceptedTask[DreamResult]]:
-        """Tidy the memory.
+        """Tidy the memory: merge duplicates, and remove expired entries.
 
         Args:
-            scope: the only scope to tidy; None: all.
-            dry_run: only report the changes.
-            task_id: as in `remember`.
+            scope: the only scope to tidy; None: all scopes.
+            dry_run: only report the changes that would be made.
+            task_id: an idempotency key, as in `remember`.
         """
         check_optional_texts(scope=scope)
         return self._queue("dream", _drop_missing(scope=scope, dryRun=dry_run or None), task_id)
@@ -320,19 +348,21 @@ class ClientCore:
         return map_result(self._request_document(self._build_task_request("GET", task_id)), read_task)
 
     def cancel(self, task_id: str) -> Plan[Task]:
-        """Cancel a task if it is not over; return its state after that."""
+        """Cancel a task if it is not over yet, and return the state of the task after that."""
         return map_result(self._request_document(self._build_task_request("DELETE", task_id)), read_task)
 
     def wait(self, task_id: str, timeout: float | None = None) -> Plan[Result]:
-        """Wait until a task is over, and return its result; the daemon may restart in the meantime (C2).
+        """Wait until a task is over, and return its result; the daemon may restart in the meantime.
 
         Args:
             task_id: id of the task.
-            timeout: seconds; None: no limit, as long as the daemon responds within the time of a call.
+            timeout: seconds to wait at most. None: wait as long as the daemon responds; if it does not
+                respond for the duration of one call, `Unreachable` is raised.
 
         Raises:
             TaskFailed: the task failed or was cancelled; a subclass states the reason.
-            WaitTimeout: it is not over yet. With a timeout, `Unreachable` is not raised before it.
+            WaitTimeout: the task is not over after `timeout` seconds. With a timeout, a daemon that does not
+                respond also leads to this error, not to `Unreachable`.
         """
         deadline = None if timeout is None else self.clock() + timeout
         status, pause = None, 0.0
@@ -353,12 +383,12 @@ class ClientCore:
                     raise
                 if self.clock() >= deadline:
                     raise WaitTimeout(task_id, status) from problem
-                pause = deadline - self.clock()  # Retry after the end, for a last request.
+                pause = deadline - self.clock()  # Make one last request when the timeout ends.
                 continue
             if task.is_finished:
                 return task.outcome
             status = task.status
-            # If the daemon does not delay its responses, or only briefly, the intervals grow.
+            # If the daemon does not delay its responses, or only briefly, the pauses become longer.
             was_delayed = self.clock() - requested_at >= 1
             pause = FIRST_PAUSE if was_delayed or not pause else min(pause * 2, LAST_POLL_PAUSE)
             if deadline is not None:
@@ -367,7 +397,11 @@ class ClientCore:
                 pause = min(pause, deadline - self.clock())
 
     def tasks(self, status: str | None = None) -> Plan[tuple[Task, ...]]:
-        """Return the tasks that this client may see, newest first; optionally only those with one status."""
+        """Return the tasks that this client may see, newest first.
+
+        Args:
+            status: return only tasks with this status, such as `running`; None: all tasks.
+        """
         found: list[Task] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -377,38 +411,38 @@ class ClientCore:
             if cursor is None:
                 return tuple(found)
             if not isinstance(cursor, str):
-                raise BadAnswer("`nextCursor` of a task list is not a string")
-        raise BadAnswer(f"a list of tasks has more than {MAX_PAGES} pages")
+                raise BadAnswer("invalid task list from the daemon: `nextCursor` is not a string")
+        raise BadAnswer(f"the daemon returned more than {MAX_PAGES} pages of tasks; nothing was listed")
 
     # -- the names that existing clients use ----------------------------------------------------------------
 
     def remember_workspace_memory(
         self, content: str, *, context_mode: str | None = None, scope: str | None = None
     ) -> Plan[Task]:
-        """Remember a fact, as `remember`, but return the accepted task."""
+        """Queue a fact as `remember` does, but return the accepted `Task` instead of a handle."""
         context = context_mode or ContextMode.WORKSPACE
         return map_result(self.remember(content, scope=scope, context=context), _get_task)
 
     def forget_workspace_memory(self, query: str, *, scope: str | None = None) -> Plan[Task]:
-        """Forget entries, as `forget`, but return the accepted task."""
+        """Forget entries as `forget` does, but return the accepted `Task` instead of a handle."""
         return map_result(self.forget(query, scope=scope), _get_task)
 
     def dream_workspace_memory(self) -> Plan[Task]:
-        """Tidy the memory, as `dream`, but return the accepted task."""
+        """Tidy the memory as `dream` does, but return the accepted `Task` instead of a handle."""
         return map_result(self.dream(), _get_task)
 
     def get_workspace_memory_remember_task(self, task_id: str) -> Plan[Task]:
-        """Return the current state of a remember task."""
+        """Return the current state of a task that `remember` created."""
         request = self._build_task_request("GET", task_id, "remember")
         return map_result(self._request_document(request), read_task)
 
     def get_workspace_memory_forget_task(self, task_id: str) -> Plan[Task]:
-        """Return the current state of a forget task."""
+        """Return the current state of a task that `forget` created."""
         request = self._build_task_request("GET", task_id, "forget")
         return map_result(self._request_document(request), read_task)
 
     def get_workspace_memory_dream_task(self, task_id: str) -> Plan[Task]:
-        """Return the current state of a dream task."""
+        """Return the current state of a task that `dream` created."""
         request = self._build_task_request("GET", task_id, "dream")
         return map_result(self._request_document(request), read_task)
 
@@ -422,16 +456,16 @@ class ClientCore:
         scope: str | None = None,
         limit: float | None = None,
     ) -> Plan[Recalled]:
-        """Return entries that help with a message; put the `text` of the result before the model unchanged.
+        """Return the entries that help a model to answer a message.
 
-        If the memory has a problem, the result is empty and `error` contains the reason; no exception is
-        raised.
+        Put the `text` of the result into the prompt of the model, unchanged. If the memory has a problem, no
+        exception is raised: the result contains no entries, and its `error` is the reason.
 
         Args:
-            query: the message, or search terms: 1 to 65536 bytes of UTF-8 after trimming.
-            exclude: ids of entries that the model has seen, at most 500. An entry that has changed since is
-                returned again; unknown ids have no effect.
-            scope: the only scope to search; None: all.
+            query: the message, or search terms: 1 to 65536 bytes of UTF-8, without the white space around it.
+            exclude: ids of entries that the model has already received, at most 500. An entry that was
+                changed after that is returned again; unknown ids have no effect.
+            scope: the only scope to search; None: all scopes.
             limit: maximum number of entries, 1 to 20; None: 5.
         """
         check_texts(query=query)
@@ -440,19 +474,19 @@ class ClientCore:
             limit = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
         excluded = list(exclude or ()) or None
         body = {"query": query, **_drop_missing(exclude=excluded, scope=scope, limit=limit)}
-        # Safe to repeat: it changes nothing.
+        # This request may be sent again, because it changes nothing.
         response = self._request_document(self._build_request("POST", f"{self._base}/recall", body))
         return _read_plan_response(response, Recalled, "a recall")
 
     def list(
         self, scope: str | None = None, *, limit: int | None = None, expired: bool = False
     ) -> Plan[EntryList]:
-        """List the entries that this token may see, sorted by path.
+        """List the entries that the token of this client may see, sorted by path.
 
         Args:
-            scope: the only scope to list; None: all.
-            limit: maximum number of entries; None: all.
-            expired: include expired entries; owner only.
+            scope: the only scope to list; None: all scopes.
+            limit: maximum number of entries; None: all entries.
+            expired: also list expired entries; allowed only with the token of the owner.
         """
         check_optional_texts(scope=scope)
         if limit is not None:
@@ -468,10 +502,12 @@ class ClientCore:
             cursor = page.next_cursor
             if cursor is None or len(found) == limit:
                 return replace(page, entries=tuple(found))
-        raise BadAnswer(f"a list of entries has more than {MAX_PAGES} pages")
+        raise BadAnswer(f"the daemon returned more than {MAX_PAGES} pages of entries; use a scope or a limit")
 
     def show(self, path: str) -> Plan[EntryShown]:
-        """Show one entry that this token may see: its text is data.
+        """Return one entry that the token of this client may see.
+
+        Treat the text of the entry as data, not as instructions.
 
         Args:
             path: path of the entry, such as `user/editor.md`, or its address (`muniment://…`).
@@ -486,11 +522,13 @@ class ClientCore:
         scope: str | None = None,
         format: str | None = "tar",  # noqa: A002  as the command names it
     ) -> Plan[ReceivedExport]:
-        """Write the entries that this token may see, with their origin, to one file that can be imported.
+        """Write all entries that the token of this client may see to one file, with the origin of each entry.
+
+        `muniment import` can read the file.
 
         Args:
-            file: the path of a new file, which only this user can read, or an open binary file.
-            scope: the only scope to export; None: all.
+            file: the path of a new file, which only this user can read; or an open binary file.
+            scope: the only scope to export; None: all scopes.
             format: `tar` or `jsonl`.
 
         Raises:
@@ -507,17 +545,21 @@ class ClientCore:
         return map_result(self._call(request), receive_export)
 
     def capabilities(self) -> Plan[Document]:
-        """Return the daemon's features and limits, under its names."""
+        """Return the features and limits of the daemon, with the names that the daemon uses."""
         return self._request_document(self._build_request("GET", "/capabilities"))
 
     def open_ui(self) -> Plan[UiOpened]:
-        """Open the page of the daemon, and return its URL with a sign-in code."""
-        # Safe to repeat: each code works once.
+        """Open the web page of the daemon: return its URL and a code to sign in."""
+        # This request may be sent again, because each code works once.
         response = self._request_document(self._build_request("POST", "/ui", {}))
         return _read_plan_response(response, UiOpened, "the page")
 
     def build_follow_request(self, last_id: str) -> HttpRequest:
-        """Return the request for the stream of events after the given one."""
+        """Return the request for the event stream of the workspace.
+
+        Args:
+            last_id: the id of the last received event: the stream continues after it; empty: it starts now.
+        """
         headers = {**self._headers, "accept": "text/event-stream"}
         if last_id:
             headers["last-event-id"] = check_header_value("id of an event", last_id)
@@ -528,13 +570,14 @@ class ClientCore:
     def edit(
         self, path: str, text: str, *, digest: str | None = None, dry_run: bool = False
     ) -> Plan[EditResult]:
-        """Replace the text of an entry, as its owner; its front matter stays unchanged.
+        """Replace the text of an entry as its owner; the front matter stays unchanged.
 
         Args:
-            path: path of the entry, or its address.
+            path: path of the entry, or its address (`muniment://…`).
             text: the new text, without front matter.
-            digest: digest that `show` returned with the old text; None: replace the current text in any case.
-            dry_run: judge and report, but write nothing.
+            digest: the digest that `show` returned with the old text: if the text has changed since, nothing
+                is replaced. None: replace the text in any case.
+            dry_run: check and report the change, but do not write it.
         """
         check_texts(path=path, text=text)
         check_optional_texts(digest=digest)
@@ -542,17 +585,17 @@ class ClientCore:
         return _read_plan_response(self._post_document("edit", **body), EditResult, "an edit")
 
     def pin(self, path: str, *, dry_run: bool = False) -> Plan[PinResult]:
-        """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned one.
+        """Pin an entry, or unpin it if it is pinned. No run changes a pinned entry, and recall prefers it.
 
         Args:
-            path: path of the entry, or its address; for a pinned one, the path in `pinned/`.
-            dry_run: judge and report, but write nothing.
+            path: path of the entry, or its address (`muniment://…`); to unpin it, its path in `pinned/`.
+            dry_run: check and report the change, but do not write it.
         """
         check_texts(path=path)
         return _read_plan_response(self._post_document("pin", path=path, dryRun=dry_run), PinResult, "a pin")
 
     def index(self, *, dry_run: bool = False) -> Plan[IndexResult]:
-        """Rebuild the indexes from the entries, and verify them.
+        """Rebuild the index of each scope from its entries, and verify it.
 
         Args:
             dry_run: only verify the indexes.
@@ -561,14 +604,18 @@ class ClientCore:
         return _read_plan_response(response, IndexResult, "the state of the indexes")
 
     def history(self, path: str | None = None) -> Plan[tuple[CommittedStep, ...]]:
-        """List the committed changes of an entry, folder or scope, newest first; None: all."""
+        """List the committed changes, newest first.
+
+        Args:
+            path: list only the changes of this entry, folder or scope; None: all changes.
+        """
         check_optional_texts(path=path)
         document = self._get_document("history", **_drop_missing(path=path))
         response = _read_plan_response(document, HistoryList, "a history")
         return map_result(response, lambda listed: listed.steps)
 
     def why(self, path: str) -> Plan[Origin]:
-        """Return the origin of an entry, and whether it was edited by hand since."""
+        """Return the origin of an entry, and whether it was edited by hand after its last task."""
         check_texts(path=path)
         return _read_plan_response(self._get_document("why", path=path), Origin, "an origin")
 
@@ -578,19 +625,24 @@ class ClientCore:
         return map_result(response, lambda listed: listed.reviews)
 
     def review(self, review_id: str) -> Plan[ReviewShown]:
-        """Return a pending review as it would be approved now, with its digest."""
+        """Return the text of a pending review in its current state, and the digest to approve it with."""
         check_texts(review_id=review_id)
         response = self._get_document(f"review/{encode_segment(review_id)}")
         return _read_plan_response(response, ReviewShown, "a review")
 
     def approve(self, review_id: str, digest: str) -> Plan[ReviewDecision]:
-        """Commit a change set exactly as `review` showed it."""
+        """Approve a pending review: commit its changes exactly as `review` showed them.
+
+        Args:
+            review_id: id of the review.
+            digest: the digest that `review` returned with the text.
+        """
         check_texts(review_id=review_id, digest=digest)
         response = self._post_document(f"review/{encode_segment(review_id)}/approve", digest=digest)
         return _read_plan_response(response, ReviewDecision, "a decision")
 
     def reject(self, review_id: str) -> Plan[ReviewDecision]:
-        """Reject a change set."""
+        """Reject a pending review: its changes are never committed."""
         check_texts(review_id=review_id)
         return _read_plan_response(
             self._post_document(f"review/{encode_segment(review_id)}/reject"), ReviewDecision, "a decision"
@@ -602,11 +654,11 @@ class ClientCore:
         return _read_plan_response(self._post_document("undo", taskId=task_id), UndoResult, "an undo")
 
     def erase(self, target: str, *, dry_run: bool = False) -> Plan[ErasePlan | EraseResult]:
-        """Erase an entry, or the files that a task wrote, permanently and with their history.
+        """Erase an entry, or all files that a task wrote, permanently and with their history.
 
         Args:
-            target: the path of an entry, its address, or the id of a task.
-            dry_run: report what would be erased, and erase nothing.
+            target: path of the entry, its address (`muniment://…`), or the id of the task.
+            dry_run: only report what would be erased.
 
         Raises:
             ConfigInvalid: `dry_run` is not a boolean.
@@ -617,11 +669,16 @@ class ClientCore:
         return map_result(self._post_document("erase", target=target, dryRun=dry_run), read_erasure)
 
     def audit_head(self) -> Plan[AuditHead]:
-        """Return the head of the audit chain."""
+        """Return the head of the chain of audit records: number and keyed digest of the newest record."""
         return _read_plan_response(self._get_document("audit/head"), AuditHead, "the end of the audit")
 
     def explain(self, verb: str, path: str) -> Plan[Explained]:
-        """Explain how the policy decides `list`, `read`, `create`, `modify` or `delete` on a path."""
+        """Return how the policy decides a request, and by which rule.
+
+        Args:
+            verb: `list`, `read`, `create`, `modify` or `delete`.
+            path: the path that the request names.
+        """
         check_texts(verb=verb, path=path)
         response = self._get_document("policy/explain", verb=verb, path=path)
         return _read_plan_response(response, Explained, "an explanation")
@@ -639,12 +696,19 @@ class ClientCore:
         return map_result(self._call(request), read_accepted)
 
     def _get_document(self, path: str, /, **query: str) -> Plan[Document]:
-        """Return the daemon's response to a GET on a path of the workspace. Raises as `_encode_query`."""
+        """Return the daemon's response to a GET request for a path of the workspace.
+
+        Raises:
+            ConfigInvalid: a value of `query` contains a lone surrogate.
+        """
         query_string = f"?{_encode_query(query)}" if query else ""
         return self._request_document(self._build_request("GET", f"{self._base}/{path}{query_string}"))
 
     def _post_document(self, path: str, /, **body: Any) -> Plan[Document]:
-        """Return the daemon's response to a POST, which is not repeated if it may have arrived."""
+        """Return the daemon's response to a POST request.
+
+        If the request may have arrived, it is not sent again.
+        """
         request = self._build_request(
             "POST", f"{self._base}/{path}", body, repeatable=False, long_poll=OWNER_SECONDS
         )
@@ -683,7 +747,7 @@ class ClientCore:
 
 
 def read_erasure(document: object) -> ErasePlan | EraseResult:
-    """Return the plan or the result of an erasure."""
+    """Convert the response to an erase request: the plan of a dry run, or the result."""
     if isinstance(document, dict) and document.get("status") == "preview":
         return read_response(ErasePlan, document, "an erasure")
     return read_response(EraseResult, document, "an erasure")
@@ -698,10 +762,10 @@ def _get_task(accepted: AcceptedTask[Any]) -> Task:
 
 
 def parse_caller_kind(task_id: str) -> Kind:
-    """Return the kind of a task id from the caller.
+    """Return the kind of a task whose id the caller gave: `remember`, `forget` or `dream`.
 
     Raises:
-        ConfigInvalid: invalid task id.
+        ConfigInvalid: the id begins with another word.
     """
     try:
         return parse_kind(task_id)
@@ -714,22 +778,22 @@ def _drop_missing(**fields: Any) -> dict[str, Any]:
 
 
 def _encode_query(fields: Mapping[str, str]) -> str:
-    """Return fields as a query string.
+    """Encode names and values as the query string of a URL.
 
     Raises:
-        ConfigInvalid: a field contains half a character.
+        ConfigInvalid: a value contains a lone surrogate.
     """
     try:
         return urlencode(fields)
     except UnicodeEncodeError:
-        raise ConfigInvalid("invalid argument: it contains a lone surrogate") from None
+        raise ConfigInvalid("invalid argument: it contains a lone surrogate, which UTF-8 lacks") from None
 
 
 def encode_segment(text: str) -> str:
-    """Return a text as a path segment.
+    """Percent-encode a text as one segment of a URL path.
 
     Raises:
-        ConfigInvalid: the text cannot be a segment.
+        ConfigInvalid: the text is empty, `.` or `..`, or contains a lone surrogate.
     """
     try:
         encoded = quote(text, safe="")
@@ -737,32 +801,34 @@ def encode_segment(text: str) -> str:
         encoded = ""
     if encoded in {"", ".", ".."}:
         raise ConfigInvalid(
-            "invalid id or workspace: it must not be empty, only dots, or contain a lone surrogate"
+            "invalid id or workspace: it is empty, '.' or '..', or it contains a lone surrogate"
         )
     return encoded
 
 
 # -- following ---------------------------------------------------------------------------------------
 #
-# Follows the events of a workspace over any number of connections; makes the decisions, but does no I/O.
+# Reads the events of a workspace over any number of connections. This part decides when to reconnect, but
+# does no I/O.
 #
-# V1 Each connection continues after the newest delivered event, so that no event is missing or delivered
-# twice; if the daemon cannot continue there, it sends `resync`. V2 Following ends with an error if the daemon
-# is not available for the time of one call, or rejects the request.
+# V1 Each connection continues after the last delivered event, so that no event is missed or delivered twice.
+#    If the daemon cannot continue there, it sends `resync`.
+# V2 The stream ends with an error if the daemon is not available for the duration of one call, or rejects the
+#    request.
 
 QUIET_SECONDS: Final = 45.0
-"""Seconds of silence after which a connection counts as dead; the daemon sends something every 15."""
+"""Seconds without data after which a connection counts as lost; the daemon sends data every 15 seconds."""
 
 MARK: Final = ""
-"""The type of a position mark, which is not an event."""
+"""The type of an event that only reports a position in the stream; it is not given to the caller."""
 
 
 class Follower:
-    """One follower.
+    """The state of one event stream over all its connections: the position, and when to reconnect.
 
     Args:
-        core: core of the client.
-        after: the id of an event; None: start now.
+        core: the requests of the client.
+        after: the id of an event: the stream continues after it; None: it starts now.
     """
 
     def __init__(self, core: ClientCore, after: str | None) -> None:
@@ -773,7 +839,7 @@ class Follower:
         self._secret, self._workspace = "", core.build_follow_request("").workspace
 
     def build_attempt(self) -> ServerAttempt:
-        """Return the next connection attempt."""
+        """Return the next connection attempt: the request, the pause before it, and its time limit."""
         self._frames = FrameParser(self._frames.last_id)
         return ServerAttempt(
             self._core.build_follow_request(self._frames.last_id),
@@ -783,7 +849,9 @@ class Follower:
         )
 
     def accept_response(self, reply: HttpResponse) -> bool:
-        """Return whether a stream begins with this response; otherwise its body is complete.
+        """Return True if the response is the beginning of an event stream.
+
+        If it is False, the response was a temporary error, and the caller should make the next attempt.
 
         Raises:
             Problem, BadAnswer: the request was rejected, and a retry would not help.
@@ -800,10 +868,12 @@ class Follower:
         return False
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Yield the events that a piece of the stream completes; an event of type `MARK` is only a position.
+        """Yield the events that are complete after this piece of the stream.
+
+        An event of the type `MARK` only reports a position.
 
         Raises:
-            BadAnswer: invalid stream.
+            BadAnswer: the stream is invalid.
         """
         self._away_since, self._next_pause = None, FIRST_PAUSE
         for frame in self._frames.feed(chunk):
@@ -814,11 +884,11 @@ class Follower:
                 yield read_event(event_id, decode_json(frame.data, self._secret))
 
     def record_loss(self, loss: NoResponse) -> None:
-        """Record that a connection ended, or was not made.
+        """Record that a connection was lost or could not be opened, so that the next attempt waits longer.
 
         Raises:
-            Unreachable: the daemon was not available for too long (V2).
-            Unreachable: the server that accepts the connections does not prove that it is the daemon.
+            Unreachable: the daemon was not available for the duration of one call; or the server that accepts
+                the connections does not prove that it is the daemon.
         """
         if loss.is_unverified and self._should_rediscover:
             raise Unreachable(loss.reason, is_unverified=True)

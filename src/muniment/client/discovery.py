@@ -1,12 +1,14 @@
-"""Finds the daemon and the token for it.
+"""Find the daemon of a home, and the token for it.
 
-F1 The token and the daemon's address are read only from files that belong to this user alone; other files are
-   rejected. Windows has no such owner and mode: there they are files in this user's folder.
-F2 A socket is preferred to an address: only a user who may write its directory can listen there, but any
-   user of this machine may use a free port.
-F3 A token is sent only to its daemon: with an address or a socket from the caller, only the caller's token.
-   `ServerProof` verifies that the server is the daemon, and not a program that took its port after it ended.
-F4 `http://localhost` is `127.0.0.1`: at the other addresses of that name any user may listen.
+F1 The token and the daemon's address are read only from files that only this user owns and may read; other
+   files are rejected. Windows has no such owner and mode: there, the files must be in the folder of this
+   user.
+F2 If the daemon has a Unix socket, the socket is used instead of the network address. Only a user who may
+   write its directory can listen there, but any user of this machine may listen on a free port.
+F3 A token is sent only to the daemon that it belongs to. If the caller gives an address or a socket, only a
+   token from the caller is sent. `ServerProof` verifies that the server is the daemon, and not another
+   program that listens on the same port after the daemon has ended.
+F4 `http://localhost` is replaced by `http://127.0.0.1`: at other addresses of that name, any user may listen.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
 from muniment.files import is_private, open_descriptor, read_up_to
 
 MAX_FILE_BYTES: Final = 4096
-"""Maximum bytes of `daemon.json` and of the token's file; they have about 200."""
+"""Maximum bytes of `daemon.json` and of the token file; both have about 200 bytes."""
 
 SOCKET_URL: Final = "http://localhost"
 """The URL of requests over a Unix socket; its host name is ignored."""
@@ -46,9 +48,9 @@ class DaemonAddress:
     """The address of a daemon.
 
     Attributes:
-        url: scheme, host and port.
-        socket: path of the Unix socket to connect to instead; None: connect to the host.
-        token: sent with each request; None: no token.
+        url: scheme, host and port of the daemon.
+        socket: path of the Unix socket to connect to; None: connect to the host and port of `url`.
+        token: the token that is sent with each request; None: no token.
     """
 
     url: str
@@ -58,11 +60,13 @@ class DaemonAddress:
 
 @dataclass(frozen=True, slots=True)
 class HomeLocator:
-    """A home whose daemon is found again after each lost connection.
+    """Finds the daemon of a home.
+
+    It searches again after each lost connection, because the daemon may have moved.
 
     Attributes:
-        directory: `$MUNIMENT_HOME`.
-        token: used instead of the owner's.
+        directory: the home, `$MUNIMENT_HOME`.
+        token: a token to use instead of the owner's; None: use the owner's token from the home.
     """
 
     directory: Path
@@ -70,14 +74,15 @@ class HomeLocator:
 
     @property
     def missing_message(self) -> str:
-        """Return the message for a missing daemon."""
+        """Return the message for the case that no daemon runs for this home."""
         return f"no daemon runs for {self.directory}; start one with: muniment serve"
 
     def find(self) -> DaemonAddress | None:
-        """Return the announced address of its daemon, or None if none was started.
+        """Return the address that the daemon of the home has announced, or None if no daemon was started.
 
         Raises:
-            ManagedMemoryUnavailable: a file does not belong to this user alone (F1), or is invalid.
+            ManagedMemoryUnavailable: the file with the address or the token is invalid, or other users may
+                access it.
         """
         state = self.directory / "state"
         path = state / "daemon.json"
@@ -91,22 +96,26 @@ class HomeLocator:
                 return DaemonAddress(SOCKET_URL, check_socket(socket), self.token)
             address = check_url(url)
         except (ValueError, AttributeError, ConfigInvalid):
-            raise ManagedMemoryUnavailable(str(path), "does not contain the daemon's address") from None
+            raise ManagedMemoryUnavailable(
+                str(path), "does not contain the daemon's address; restart the daemon"
+            ) from None
         token = self.token or (_read_private_file(state / "token") or "").strip()
         if _HEADER_VALUE.fullmatch(token) is None:
-            raise ManagedMemoryUnavailable(str(state / "token"), "does not contain a token")
+            raise ManagedMemoryUnavailable(
+                str(state / "token"), "does not contain a token; restart the daemon"
+            )
         return DaemonAddress(address, None, token)
 
 
 @dataclass(frozen=True, slots=True)
 class FixedLocator:
-    """An address from the caller."""
+    """Returns always the one address that the caller gave."""
 
     address: DaemonAddress
-    missing_message: ClassVar[str] = "no daemon runs there"
+    missing_message: ClassVar[str] = "no daemon runs at the given address; start it, or use another address"
 
     def find(self) -> DaemonAddress | None:
-        """Return that address."""
+        """Return the address from the caller."""
         return self.address
 
 
@@ -121,17 +130,17 @@ def create_locator(
     token: str | None = None,
     home: str | os.PathLike[str] | None = None,
 ) -> Locator:
-    """Return the daemon that a client should use.
+    """Return a locator, which finds the daemon that a client should use.
 
     Args:
-        environment: such as `os.environ`, for `MUNIMENT_HOME`.
-        url: `http://HOST:PORT`, or https.
-        socket: path of a Unix socket.
-        token: None: the owner's, from the home; with `url` or `socket`: none.
-        home: None: `MUNIMENT_HOME`, or `~/.muniment` if that is not set.
+        environment: environment variables, such as `os.environ`, to read `MUNIMENT_HOME` and `HOME`.
+        url: `http://HOST:PORT` or `https://HOST:PORT` of the daemon.
+        socket: path of the daemon's Unix socket.
+        token: the token to send; None: the owner's token from the home, or no token with `url` or `socket`.
+        home: the home of the daemon; None: `MUNIMENT_HOME`, or `~/.muniment` if that is not set.
 
     Raises:
-        ConfigInvalid: more than one daemon was specified, or an argument is invalid.
+        ConfigInvalid: more than one of `url`, `socket` and `home` was given, or an argument is invalid.
     """
     if sum(each is not None for each in (url, socket, home)) > 1:
         raise ConfigInvalid("conflicting arguments; use only one of url, socket and home")
@@ -150,13 +159,14 @@ def create_locator(
 
 
 def resolve_workspace(workspace: str | os.PathLike[str] | None) -> str:
-    """Return the workspace to request: its key, or the real path of the workspace around a directory.
+    """Return the name of a workspace in requests: its key, or the real path of its top directory.
 
-    That is the nearest directory with a `.git`, as for `muniment.open`. From it the daemon finds the project
-    of a worktree, or of a repository that was moved.
+    The top directory is the nearest one with a `.git`, as for `muniment.open`. With this path, the daemon
+    finds the project, even for a git worktree or a repository that was moved.
 
     Args:
-        workspace: its key, or a directory in it, which need not be on this machine; None: the current one.
+        workspace: the key of the workspace, or a directory in it, which may be on another machine; None: the
+            current directory.
 
     Raises:
         ConfigInvalid: the current directory does not exist, or the argument is invalid.
@@ -172,10 +182,10 @@ def resolve_workspace(workspace: str | os.PathLike[str] | None) -> str:
 
 
 def check_url(url: Any) -> str:
-    """Return `url` without its last slash.
+    """Return `url` without a slash at its end.
 
     Raises:
-        ConfigInvalid: it is not scheme, host and port.
+        ConfigInvalid: `url` does not consist of scheme, host and port alone.
     """
     found = _URL.fullmatch(url) if isinstance(url, str) else None
     if found is None or not 0 < int(found["port"] or 1) <= _MAX_PORT or not _is_host(found["host"]):
@@ -186,10 +196,10 @@ def check_url(url: Any) -> str:
 
 
 def check_socket(path: Any) -> str:
-    """Return `path` if it can be the path of a socket.
+    """Return `path` if it can be the path of a Unix socket.
 
     Raises:
-        ConfigInvalid: it cannot.
+        ConfigInvalid: it is not a string, is empty, or contains a null character.
     """
     if not isinstance(path, str) or not path or "\0" in path:
         raise ConfigInvalid("invalid socket: use the path of a Unix socket")
@@ -197,10 +207,14 @@ def check_socket(path: Any) -> str:
 
 
 def check_header_value(label: str, text: str) -> str:
-    """Return `text` if it can be in a header.
+    """Return `text` if it can be the value of an HTTP header.
+
+    Args:
+        label: a name of the value for the error message.
+        text: the value.
 
     Raises:
-        ConfigInvalid: it cannot; the message does not contain it.
+        ConfigInvalid: the value is invalid; the message does not contain the value, which may be a secret.
     """
     if _HEADER_VALUE.fullmatch(text) is None:
         raise ConfigInvalid(f"invalid {label}: use up to 512 printable ASCII characters without spaces")
@@ -208,12 +222,20 @@ def check_header_value(label: str, text: str) -> str:
 
 
 def _read_private_file(path: Path) -> str | None:
-    """Return the content of a file that belongs to this user alone (F1), or None if it is missing."""
+    """Return the content of a file that only this user may access, or None if it does not exist.
+
+    Raises:
+        ManagedMemoryUnavailable: other users may access the file (rule F1 in the module docstring), or it
+            cannot be read.
+    """
     try:
         with open_descriptor(path) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or not is_private(path, status):
-                raise ManagedMemoryUnavailable(str(path), "is not a private file of this user (mode 0600)")
+                raise ManagedMemoryUnavailable(
+                    str(path),
+                    "is not a private file of this user (mode 0600); delete it and restart the daemon",
+                )
             return read_up_to(fd, MAX_FILE_BYTES).decode("latin-1")
     except FileNotFoundError:
         return None
@@ -222,7 +244,7 @@ def _read_private_file(path: Path) -> str | None:
 
 
 def _is_host(text: str) -> bool:
-    """Return whether a text with valid characters is a host name or a valid address."""
+    """Return whether a text is a host name or a valid IP address; its characters were already checked."""
     is_name = not text.startswith("[") and not text.replace(".", "").isdecimal()
     try:
         return is_name or bool(ipaddress.ip_address(text.strip("[]")))

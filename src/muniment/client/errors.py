@@ -8,10 +8,10 @@
         ├── Problem               (the daemon rejected the request)
         └── TaskFailed            (a task ended without effect)
 
-An error whose code has a class in `muniment.errors` is raised as both: a full queue is a `Problem` and a
-`QueueFull`, a task that needs a review a `TaskFailed` and a `PendingReview`. So code that catches errors of
-the library also catches those of a daemon. `code` is always the code from the daemon. Messages are the
-daemon's sentences, shortened to a printable line; they contain no token.
+If `muniment.errors` has a class for the code of an error, the raised exception is an instance of both
+classes. For example, a full queue raises a `Problem` that is also a `QueueFull`. So code that catches errors
+of the library also catches the same errors from a daemon. `code` is always the code from the daemon. A
+message is the daemon's sentence, shortened to one printable line; it never contains a token.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Unreachable(ClientError):
     """The daemon did not respond.
 
     Attributes:
-        code: `daemon_unproven` if the server did not prove that it knows the token; it received neither the
-            token nor a request.
-        may_have_arrived: whether the request may have been processed.
+        code: `unreachable`; or `daemon_unproven` if the server did not prove that it knows the token. Such a
+            server received neither the token nor a request.
+        may_have_arrived: whether the daemon may have processed the request.
     """
 
     codes = ("unreachable", "daemon_unproven")
@@ -44,9 +44,9 @@ class Unreachable(ClientError):
         text = f"the daemon did not respond: {reason}"
         if is_unverified:
             text = (
-                f"the server did not prove that it knows this token ({reason}), and did not receive it: "
-                "either it is not the daemon, which may have ended, or the token was revoked or created by "
-                "an older version"
+                f"the server did not prove that it knows this token ({reason}), so the token was not sent: "
+                "check that the daemon still runs at this address, and that the token was not revoked or "
+                "created by an older version"
             )
         elif may_have_arrived:
             text += "; the request may have been processed anyway"
@@ -54,11 +54,11 @@ class Unreachable(ClientError):
 
 
 class WaitTimeout(ClientError):
-    """The task is not over yet; it continues, and you can wait for it again.
+    """The task is not over yet; it continues, and you can call `wait` again.
 
     Attributes:
         task_id: id of the task.
-        status: its last known status; None: unknown.
+        status: last known status of the task; None: the daemon did not respond.
     """
 
     code = "wait_timeout"
@@ -66,18 +66,19 @@ class WaitTimeout(ClientError):
     def __init__(self, task_id: str, status: str | None) -> None:
         self.task_id, self.status = task_id, status
         super().__init__(
-            f"{task_id} is not over yet ({status or 'the daemon did not respond'}); it continues"
+            f"{task_id} is not over yet ({status or 'the daemon did not respond'}); it continues, "
+            "so wait for it again"
         )
 
 
 class BadAnswer(ClientError):
-    """The response does not follow the contract of the daemon."""
+    """The response of the server does not follow the contract of the daemon."""
 
     code = "bad_answer"
 
 
 def build_closed_error() -> ClientError:
-    """Return the error for a closed client."""
+    """Return the error for a call of a client that is closed."""
     return ClientError("this client is closed; create a new one", code="client_closed")
 
 
@@ -85,12 +86,12 @@ class Problem(ClientError):
     """The daemon rejected the request.
 
     Attributes:
-        code: code from the daemon; stable.
+        code: the code from the daemon; it does not change between versions.
         status: HTTP status of the response, such as 409.
-        fields: other members of the response by their names: ids, logical paths.
-        review_id: the review that the owner may approve, if the response contains one.
+        fields: all other members of the response by name, such as ids and logical paths.
+        review_id: id of the review that the owner may approve, if the response contains one.
         paths: logical paths that cause the conflict, if the response contains them.
-        retry_after: seconds after which to retry, if the response contains them.
+        retry_after: seconds after which a retry may succeed, if the response contains them.
     """
 
     def __init__(
@@ -111,15 +112,16 @@ class Problem(ClientError):
 
 
 class TaskFailed(ClientError):
-    """A task ended without effect on the memory.
+    """A task ended without changing the memory: it failed, or was cancelled.
 
     Attributes:
-        code: code from the daemon; stable.
+        code: the code from the daemon; it does not change between versions.
         task_id: id of the task.
-        review_id: the pending review of the task, if it has one.
-        paths: logical paths that were changed in the meantime, or that exceed the limit of a forget, if the
-            daemon sent them.
-        meant, limit: how many items a forget matched, and how many it may delete; None: not the reason.
+        review_id: id of the pending review that the task created, if it created one.
+        paths: logical paths that the daemon named as the reason: files that changed in the meantime, or
+            entries that exceed the limit of one forget.
+        meant, limit: the number of entries that a forget matched, and the number that it may delete; None:
+        the task failed for another reason.
     """
 
     def __init__(
@@ -149,12 +151,12 @@ _DEFAULT_ATTRIBUTES: Final = {
     **dict.fromkeys(("via", "tool", "line", "meant", "limit")),
     "reasons": (),
 }
-"""Attributes of library errors that the daemon does not send, with their default values."""
+"""Attributes of library errors that the daemon does not send, with the value that they get instead."""
 
 
 @cache
 def _list_library_errors() -> Mapping[str, type[MunimentError]]:
-    """Return the error classes of the library by code."""
+    """Return the error classes of the library, by their code."""
     classes = [each for each in _iterate_subclasses(MunimentError) if not issubclass(each, ClientError)]
     return {
         code: each
@@ -165,7 +167,14 @@ def _list_library_errors() -> Mapping[str, type[MunimentError]]:
 
 
 def choose_error_class(kind: type[E], code: str) -> type[E]:
-    """Return the class to raise for a code; also a subclass of the library's error, if there is one."""
+    """Return the class of the exception to raise for a code from the daemon.
+
+    If the library has an error class for this code, the result is a subclass of `kind` and of that class.
+
+    Args:
+        kind: `Problem` or `TaskFailed`.
+        code: the code from the daemon.
+    """
     each = _list_library_errors().get(code)
     return (
         kind

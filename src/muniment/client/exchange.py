@@ -1,7 +1,7 @@
-"""The protocol of the client: one request with its tries, and a stream of events; does no I/O.
+"""Send one request with its retries, and parse a stream of events; this module does no I/O.
 
-Separate from `core`, which contains the requests: the pipe of the Model Context Protocol forwards other
-messages.
+It is separate from `core`, which contains the requests, because the forwarder of the Model Context Protocol
+(`integrations.mcp.pipe`) uses it for other requests.
 """
 
 from __future__ import annotations
@@ -19,31 +19,35 @@ from muniment.errors import RETRYABLE_STATUSES
 #
 # One request, its response, and its retries; without I/O.
 #
-# A plan is a generator that yields each `ServerAttempt`, receives its outcome, and returns the result. The
-# two shells execute the attempts, one with threads, one with asyncio, and make no decisions.
+# A plan is a generator: it yields each `ServerAttempt`, receives its outcome, and returns the result. The two
+# shells (one with threads, one with asyncio) execute the attempts, and make no decisions.
 #
-# X1 A request that may have arrived is repeated only if that is safe: a GET, a DELETE, a POST that recalls,
-# and one that queues a task, whose Idempotency-Key is the same in every try, so that no task is duplicated.
-# X2 After 429 and 503 the request is retried, after Retry-After or a pause that doubles; after other
-# responses it is not.
-# X3 No try begins after the deadline of its call. A try gets the remaining time, or `GRACE_SECONDS` if that
-# is more. A 429 or 503 whose Retry-After is later than the deadline is raised at once.
+# X1 A request that may have arrived is sent again only if that is safe. It is safe for a GET, a DELETE, a
+#    POST that recalls, and a POST that queues a task: every attempt has the same Idempotency-Key, so no task
+#    is duplicated.
+# X2 After status 429 or 503 the request is sent again, after the time in Retry-After or a pause that doubles.
+#    After other responses it is not sent again.
+# X3 No attempt begins after the deadline of its call. An attempt gets the remaining time, or `GRACE_SECONDS`
+#    if that is more. If Retry-After of a 429 or 503 is later than the deadline, the error is raised without
+#    waiting.
 
 ATTEMPT_SECONDS: Final = 10.0
-"""Seconds of one try; the daemon responds in milliseconds."""
+"""Maximum seconds of one attempt; the daemon responds in milliseconds."""
 
 GRACE_SECONDS: Final = 1.0
-"""Minimum seconds of a try, so that a wait of 0 s also gets a response."""
+"""Minimum seconds of an attempt, so that even a wait with a timeout of 0 gets a response."""
 
 FIRST_PAUSE: Final = 0.05
 LAST_PAUSE: Final = 2.0
-"""Seconds between tries: the first pause, and the maximum after doubling."""
+"""Seconds between attempts: the first pause, and the maximum after doubling."""
 
 MAX_RETRY_AFTER: Final = 60.0
-"""Maximum seconds of a Retry-After that are respected."""
+"""Maximum seconds of a Retry-After header; a longer time is shortened to this."""
 
 MIN_SECRET: Final = 20
-"""Characters of the shortest token of a daemon. A shorter text may be a word of the contract."""
+"""Characters of the shortest token that a daemon creates. A shorter text is not removed: it may be an
+ordinary word.
+"""
 
 OK: Final = 200
 _FIRST_ERROR_STATUS: Final = 400
@@ -51,13 +55,13 @@ _FIRST_ERROR_STATUS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request.
+    """One HTTP request to the daemon.
 
     Attributes:
-        path: percent-encoded, with its query.
-        is_repeatable: whether it may be sent again although it may have arrived (X1).
-        long_poll: seconds for which the daemon may delay the response on purpose.
-        workspace: its workspace, for messages.
+        path: the path of the URL, percent-encoded, with its query string.
+        is_repeatable: whether the request may be sent again although it may have arrived (rule X1 above).
+        long_poll: seconds for which the daemon may delay its response, because the request asks for that.
+        workspace: the workspace of the request, for error messages.
     """
 
     method: str
@@ -71,11 +75,11 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One response.
+    """One HTTP response of the daemon.
 
     Attributes:
-        headers: names in lower case.
-        secret: a text that is removed from its texts; "": none.
+        headers: the headers; their names are in lower case.
+        secret: the token, which is removed from all texts of the response; empty: nothing is removed.
     """
 
     status: int
@@ -86,10 +90,10 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """A missing response.
+    """The outcome of an attempt that got no response.
 
     Attributes:
-        reason: reason, an internal text.
+        reason: a description of the cause, written by this program.
         may_have_arrived: whether the request may have reached the daemon.
         is_unverified: whether the server did not prove that it is the daemon.
     """
@@ -101,12 +105,13 @@ class NoResponse:
 
 @dataclass(frozen=True, slots=True)
 class ServerAttempt:
-    """The next step of a shell: wait, find the daemon, send the request.
+    """The next step that a shell executes: wait, find the daemon, and send the request.
 
     Attributes:
+        request: the request to send.
+        seconds: time limit of the attempt, after the pause.
         pause: seconds to wait first.
-        seconds: time limit of the response.
-        should_rediscover: whether the daemon may have moved in the meantime.
+        should_rediscover: whether to search for the daemon again, because it may have moved.
     """
 
     request: HttpRequest
@@ -124,19 +129,18 @@ Plan = Generator[ServerAttempt, Outcome, T]
 def exchange(
     request: HttpRequest, clock: Callable[[], float], deadline: float, pause: float = 0.0
 ) -> Plan[HttpResponse]:
-    """Send a request until there is a valid response.
+    """Send a request until there is a valid response, and return the response.
 
     Args:
         request: the request.
         clock: returns monotonic seconds.
-        deadline: on that clock.
-        pause: seconds before the first try.
+        deadline: the time on this clock after which no attempt begins.
+        pause: seconds before the first attempt.
 
     Raises:
-        Unreachable: no response in time.
-        Unreachable: the server that accepts the connections does not prove that it is the daemon.
+        Unreachable: no response came in time, or the server does not prove that it is the daemon.
         Problem: the daemon rejected the request.
-        BadAnswer: the response does not follow the contract.
+        BadAnswer: the response does not follow the contract of the daemon.
     """
     next_pause, should_rediscover = FIRST_PAUSE, False
     while True:
@@ -149,7 +153,7 @@ def exchange(
         if isinstance(outcome, NoResponse):
             if (
                 outcome.is_unverified and should_rediscover
-            ):  # Retry once first, because the daemon may have moved.
+            ):  # At the first time, search again and retry, because the daemon may have moved.
                 raise Unreachable(outcome.reason, is_unverified=True)
             is_over = remaining <= 0 or (outcome.may_have_arrived and not request.is_repeatable)
             if is_over:
@@ -167,33 +171,44 @@ def exchange(
 
 
 def check_response(response: HttpResponse, workspace: str = "") -> HttpResponse:
-    """Return `response` if it is a successful response about a workspace.
+    """Return `response` if its status is 200 or 202.
+
+    Args:
+        response: the response.
+        workspace: the workspace of the request, for the error message.
 
     Raises:
-        Problem: it is an error response.
-        BadAnswer: it is neither.
+        Problem: the response is an error of the daemon.
+        BadAnswer: the response has another status, or is an error that the daemon does not send.
     """
     if response.status >= _FIRST_ERROR_STATUS:
         raise_problem(response, workspace)
     if response.status not in {OK, 202}:
-        raise BadAnswer(f"the response has status {response.status}; redirects are not followed")
+        raise BadAnswer(
+            f"the response has status {response.status}; expected 200 or 202; check the address: "
+            "redirects are not followed"
+        )
     return response
 
 
 def raise_problem(response: HttpResponse, workspace: str = "") -> NoReturn:
-    """Raise the error of a failed response about a workspace.
+    """Raise the error that a failed response contains.
+
+    Args:
+        response: a response with a status of 400 or higher.
+        workspace: the workspace of the request, for the error message.
 
     Raises:
-        Problem: the error; its class depends on the code.
-        BadAnswer: the response contains no error of this contract.
+        Problem: the error; the class of the exception depends on its code.
+        BadAnswer: the response does not contain an error in the format of the daemon.
     """
     try:
         document = read_document(response)
     except BadAnswer:
-        raise BadAnswer(f"the response has status {response.status} and contains no reason") from None
+        raise BadAnswer(f"status {response.status}, and the response is not an error of the daemon") from None
     code, message = document.get("code"), document.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
-        raise BadAnswer(f"the response has status {response.status} and contains no reason")
+        raise BadAnswer(f"status {response.status}, and the response is not an error of the daemon")
     if code == "untrusted_workspace" and workspace:
         message = f"{message} The requested workspace is {workspace}."
     if isinstance(detail := document.get("detail"), str):
@@ -205,7 +220,10 @@ def raise_problem(response: HttpResponse, workspace: str = "") -> NoReturn:
 
 
 def parse_retry_after(response: HttpResponse) -> float | None:
-    """Return the seconds of a Retry-After header, at most `MAX_RETRY_AFTER`; None without one in seconds."""
+    """Return the seconds in the header Retry-After, at most `MAX_RETRY_AFTER`.
+
+    Return None if the header is missing, or is not a number of seconds.
+    """
     text = response.headers.get("retry-after", "")
     if not (text.isascii() and text.isdecimal()):
         return None
@@ -213,12 +231,12 @@ def parse_retry_after(response: HttpResponse) -> float | None:
 
 
 def map_result(plan: Plan[S], read: Callable[[S], T]) -> Plan[T]:
-    """Return a plan that converts the result of another one."""
+    """Return a plan that executes `plan` and converts its result with `read`."""
     return read((yield from plan))
 
 
 def read_document(response: HttpResponse) -> dict[str, Any]:
-    """Return the JSON object in a response.
+    """Return the JSON object in the body of a response.
 
     Raises:
         BadAnswer: the body is not a JSON object.
@@ -230,11 +248,14 @@ def read_document(response: HttpResponse) -> dict[str, Any]:
 
 
 def decode_json(text: str | bytes, secret: str) -> Any:
-    """Return the value of a JSON text with the secret removed from its texts; None if it is not JSON.
+    """Decode a JSON text, and replace the token in all strings of the value by `[token]`.
 
     Args:
-        text: text from the daemon.
-        secret: ignored if it is shorter than `MIN_SECRET`.
+        text: a text from the daemon.
+        secret: the token; not replaced if it is shorter than `MIN_SECRET`.
+
+    Returns:
+        The decoded value; None if the text is not valid JSON.
     """
     try:
         return _remove_secret(secret, json.loads(text))
@@ -243,7 +264,7 @@ def decode_json(text: str | bytes, secret: str) -> Any:
 
 
 def remove_secret(secret: str, text: str) -> str:
-    """Return a text without the secret, as `decode_json`."""
+    """Return `text` with the token replaced by `[token]`, unless the token is shorter than `MIN_SECRET`."""
     return text.replace(secret, "[token]") if len(secret) >= MIN_SECRET else text
 
 
@@ -259,16 +280,17 @@ def _remove_secret(secret: str, value: Any) -> Any:
 
 # -- sse ---------------------------------------------------------------------------------------------
 #
-# Reads a stream of server-sent events, piece by piece.
+# Reads a stream of server-sent events, piece by piece; without I/O.
 #
-# S1 The frames do not depend on how the bytes are split, even inside a character or between CR and LF.
-# S2 A line and a frame have at most `MAX_FRAME_BYTES`; a longer one raises, and is not stored.
+# S1 The result does not depend on how the bytes are split into pieces, even inside a character or between CR
+#    and LF.
+# S2 A line and a frame have at most `MAX_FRAME_BYTES`; a longer one raises an error, and is not stored.
 #
-# Does no I/O. Source: the HTML standard, 9.2.6, "Interpreting an event stream"; `retry` is ignored, because
-# the client chooses its pauses.
+# Source: the HTML standard, 9.2.6, "Interpreting an event stream". The field `retry` is ignored, because the
+# client chooses its pauses itself.
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
-"""Maximum bytes of one event; the daemon's events contain ids and names, about 300 bytes."""
+"""Maximum bytes of one event; an event of the daemon contains ids and names, and has about 300 bytes."""
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -276,12 +298,12 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One event of a stream.
+    """One complete message of an event stream.
 
     Attributes:
-        id: the newest id of the stream; "" if it sent none.
-        event: its type; `message` if it has none.
-        data: its lines of data; None: a position mark without data, which is not an event.
+        id: the newest id that the stream has sent; empty: it has sent none.
+        event: the type of the message; `message` if the stream did not name one.
+        data: the text of the message. None: the message only reports a new id, and is not an event.
     """
 
     id: str
@@ -290,13 +312,13 @@ class Frame:
 
 
 class FrameParser:
-    """The frames of one connection.
+    """Parses the bytes of one connection into frames.
 
     Args:
         last_id: the id after which the connection continues.
 
     Attributes:
-        last_id: id of the newest complete frame; the next connection continues after it.
+        last_id: the id of the newest complete frame, after which the next connection must continue.
     """
 
     def __init__(self, last_id: str = "") -> None:
@@ -309,10 +331,10 @@ class FrameParser:
         self._bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """Yield the frames that `chunk` completes.
+        """Add a piece of the stream, and yield the frames that are now complete.
 
         Raises:
-            BadAnswer: a line or a frame is too long (S2).
+            BadAnswer: a line or a frame has more than `MAX_FRAME_BYTES`.
         """
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")
@@ -329,7 +351,7 @@ class FrameParser:
 
     def _grow(self, piece: bytes) -> None:
         if len(self._line) + len(piece) + self._bytes > MAX_FRAME_BYTES:
-            raise BadAnswer(f"the stream has an event of more than {MAX_FRAME_BYTES} bytes")
+            raise BadAnswer(f"the event stream contains an event of more than {MAX_FRAME_BYTES} bytes")
         self._line += piece
 
     def _parse_line(self, line: bytes) -> Frame | None:

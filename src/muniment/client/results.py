@@ -1,6 +1,7 @@
-"""Tasks and events as clients receive them; the other values are those of `muniment.types`.
+"""Tasks and events as clients receive them.
 
-Members that were added to the contract later, and that other implementations omit, are then empty or None.
+All other values that clients receive are defined in `muniment.types`. Some members of these values are newer
+than the contract. If another implementation of the contract does not send them, they are empty or None.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from muniment.types.documents import WireDocument
 # -- results -----------------------------------------------------------------------------------------
 
 Document = Mapping[str, Any]
-"""A JSON object from the daemon, with its names."""
+"""A JSON object from the daemon; its keys are the names that the daemon uses."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -27,13 +28,13 @@ Result = RememberResult | ForgetResult | DreamResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(AnyTask):
-    """A task as the daemon returned it.
+    """The state of a task, as the daemon returned it.
 
     Attributes:
-        created_at, updated_at: ISO-8601, UTC, milliseconds.
-        context_mode: only for remember.
-        result: only for a completed task.
-        error: only for a failed task.
+        created_at, updated_at: times in ISO 8601, in UTC, with milliseconds.
+        context_mode: `workspace` or `clean`; only for a remember task.
+        result: the result; only for a completed task.
+        error: the reason for the failure; only for a failed task.
     """
 
     kind: Kind
@@ -43,7 +44,7 @@ class Task(AnyTask):
 
     @property
     def is_finished(self) -> bool:
-        """Return whether it will never change again."""
+        """Return whether the task is over: its status is `completed`, `failed` or `cancelled`."""
         return self.status in _FINISHED
 
     @property
@@ -51,7 +52,7 @@ class Task(AnyTask):
         """Return the result of a task that is over.
 
         Raises:
-            TaskFailed: it has no result; the class depends on the code.
+            TaskFailed: the task failed or was cancelled; the class of the exception depends on the code.
         """
         if self.result is not None:
             return self.result
@@ -79,10 +80,11 @@ class Event(WireDocument):
     """An event of a workspace.
 
     Attributes:
-        id: position for `events(after=…)`; "" if the daemon sent none.
-        type: `memory_changed`, `task`, or `resync`: earlier events were missed, reload cached data.
-        data: the data, with the daemon's names.
-        originator_client_id: id of the client that caused it, if it sent one.
+        id: the position of the event, for `events(after=…)`; empty if the daemon sent none.
+        type: `memory_changed`, `task` or `resync`. `resync` means that earlier events were missed: load all
+            data again.
+        data: the members of the event, with the names that the daemon uses.
+        originator_client_id: id of the client that caused the event, if the daemon sent it.
     """
 
     id: str
@@ -93,24 +95,26 @@ class Event(WireDocument):
 
 # -- normal ------------------------------------------------------------------------------------------
 #
-# Events in the form that user interfaces of this contract use: one shape for every change of the memory.
+# Converts events to the form that user interfaces of this contract use: one shape for every change of the
+# memory.
 #
-# Source: the event normaliser of the contract's TypeScript SDK; scopes other than `user` and `project` are
+# Source: the event normaliser of the contract's TypeScript SDK. Scopes other than `user` and `project` are
 # also accepted, since a policy may declare them.
 
 _TYPE: Final = "workspace.memory.changed"
 
 
 def normalize(event: Event | Document) -> dict[str, Any] | None:
-    """Return a change of the memory, or None if the event is of another type, or incomplete.
+    """Convert an event to a change of the memory, in the form that user interfaces of this contract use.
 
     Args:
-        event: from `events()`, or as in a stream: `{"type": …, "data": {…}}`.
+        event: an event from `events()`, or a dictionary `{"type": …, "data": {…}}` as in the stream.
 
     Returns:
-        `{"type": "workspace.memory.changed", "scope": "managed", "source", "taskId", "touchedScopes"}`; for a
-        change of a context file, whose scope is `workspace` or `global`, `filePath`, `mode` and
-        `bytesWritten` instead of the last three.
+        A dictionary with `"type": "workspace.memory.changed"`. For a change of entries it also contains
+        `"scope": "managed"`, `source`, `taskId` and `touchedScopes`. For a change of a context file it also
+            contains `scope` (`workspace` or `global`), `filePath`, `mode` and `bytesWritten`.
+        None if the event has another type or lacks one of these members.
     """
     document = {"type": event.type, "data": event.data} if isinstance(event, Event) else event
     kind, data = document.get("type"), document.get("data")

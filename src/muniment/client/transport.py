@@ -1,18 +1,18 @@
-"""Sends requests over httpx2's transports, without the automatic behaviour of its clients.
+"""Send requests over the transports of httpx2, without the automatic behaviour of its clients.
 
-H1 A request goes only to its address: redirects, proxies, cookies and environment variables are ignored, and
-   certificates are verified against the system's store.
-H2 The token is in one header, which is added here. It is in no printed value, and it is removed from texts of
-   responses in every spelling, see `exchange.decode_json`.
+H1 A request goes only to its own address: redirects, proxies, cookies and environment variables are ignored.
+   TLS certificates are verified with the certificate store of the system.
+H2 The token is sent in one header, which only this module adds. No printed value contains the token, and it
+   is removed from all texts of responses (`exchange.decode_json`).
 H3 A response is read up to `MAX_RESPONSE_BYTES`, as it was sent, without decompression.
-H4 A server receives the token only after it has proved, on the same connection, that it knows it
-   (`ServerProof`). On a Unix socket without a token, the listener must be this user.
+H4 A server receives the token only after it has proved, on the same connection, that it knows the token
+   (`ServerProof`). On a Unix socket without a token, the process that listens must belong to this user.
 H5 A thread reads or writes only for the remaining time of its `AttemptTimeout`, and only while the transport
    is open.
 
-Not guaranteed: the time limit of a connection, if the host name has many addresses, each of which has
-`CONNECT_SECONDS`, or if its lookup is slow. An application that makes `httpcore2` log at DEBUG gets response
-headers in its log.
+Not guaranteed: opening a connection may take longer than its time limit. Each address of the host name has
+`CONNECT_SECONDS`, and the lookup of the name may be slow. If an application makes `httpcore2` log at DEBUG,
+its log contains the headers of responses.
 """
 
 from __future__ import annotations
@@ -59,32 +59,32 @@ from muniment.portable import IS_LINUX
 # Requires the server to prove that it knows the token before the token is sent; this part does no I/O.
 #
 # E1 Each connection that will carry a token begins with a new nonce. The token is sent only after the server
-#    returns the proof of `names.compute_hello_proof` for that nonce and the dialled address. So a recorded
-#    proof is useless, and so is a proof of a daemon at another address.
-# E2 A server learns only the token's name, from which the token cannot be computed.
+#    has returned the proof of `names.compute_hello_proof` for this nonce and the dialled address. So a
+#    recorded proof is useless, and so is a proof from a daemon at another address.
+# E2 A server learns only the name of the token, from which the token cannot be computed.
 #
-# Not guaranteed: protection against an attacker between client and daemon, without TLS: it can read the
-# traffic after the daemon has proved itself. On the loopback, only root can do that.
+# Not guaranteed: without TLS, an attacker between client and daemon can read the traffic after the daemon has
+# proved itself. On the loopback interface, only root can do that.
 #
 # Source: ADR 0026.
 
 MAX_PROOF_BYTES: Final = 4096
-"""Maximum bytes of the proof response; it has about 500."""
+"""Maximum bytes of the response with the proof; it has about 500 bytes."""
 
 
 class UnverifiedServer(httpx2.TransportError):
-    """The server does not prove that it knows the token."""
+    """The server does not prove that it is the daemon: that it knows the token, or belongs to this user."""
 
 
 class ServerProof:
-    """The proof exchange at the beginning of one connection.
+    """The proof that a server must give at the beginning of one connection.
 
     Args:
-        where: the server, with a token.
+        address: the address of the server, with a token.
         nonce: 64 hexadecimal digits that were never used before.
 
     Attributes:
-        request: the bytes to send.
+        request: the bytes to send to the server.
     """
 
     def __init__(self, address: DaemonAddress, nonce: str) -> None:
@@ -101,11 +101,14 @@ class ServerProof:
         )
 
     def feed(self, data: bytes) -> bool:
-        """Return whether the received data proves the daemon's identity; b"" means end of data.
+        """Process data that the server sent, and return True when it has proved that it knows the token.
+
+        Args:
+            data: the received bytes; empty: the server closed the connection.
 
         Raises:
-            Stranger: the proof is wrong or missing.
-            httpx2.ConnectError: the connection ends here; a retry may succeed.
+            UnverifiedServer: the proof is wrong or missing.
+            httpx2.ConnectError: the connection ended too early, or the daemon is busy; a retry may succeed.
         """
         self._read += len(data)
         try:
@@ -123,7 +126,7 @@ class ServerProof:
         except h11.RemoteProtocolError:
             if not data:
                 raise httpx2.ConnectError("the connection ended early") from None
-            raise UnverifiedServer("it does not use HTTP") from None
+            raise UnverifiedServer("its response is not HTTP") from None
         if self._read > MAX_PROOF_BYTES:
             raise UnverifiedServer("its response is too long")
         return False
@@ -142,29 +145,29 @@ class ServerProof:
 # -- transport ---------------------------------------------------------------------------------------
 
 MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
-"""Maximum bytes of a response; the largest is a page of tasks."""
+"""Maximum bytes of a response; the largest response is a page of tasks."""
 
 CONNECT_SECONDS: Final = 5.0
 
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=4.0)
-"""The daemon closes idle connections after 75 s, others after 5 s; closing first avoids lost requests."""
+"""The daemon closes idle connections after 5 or 75 s. The client is faster, so that no request is lost."""
 
 _NOT_SENT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED, _XUCRED_BYTES = 0, 1, struct.Struct("2I"), 76
-"""Constants of macOS for the user of a peer: `xucred` of <sys/ucred.h> begins with version and user id."""
+"""Constants of macOS for the user of a peer: `xucred` (<sys/ucred.h>) begins with version and user id."""
 _PIECE_BYTES: Final = 4096
 
 C = TypeVar("C")
 
 
 class ConnectionPool(Generic[C]):
-    """The connections of a client, which are replaced after the daemon has moved.
+    """The open connections of a client; if the daemon has moved, they are replaced.
 
     Args:
-        place: finds the daemon.
-        make: creates connections to an address.
+        locator: finds the daemon.
+        make: creates the connections for an address.
     """
 
     def __init__(self, locator: Locator, make: Callable[[DaemonAddress], C]) -> None:
@@ -175,14 +178,14 @@ class ConnectionPool(Generic[C]):
         self._is_closed = False
 
     def open(self, *, should_rediscover: bool) -> tuple[DaemonAddress, C] | NoResponse:
-        """Return the address of the daemon, and the connections to it.
+        """Return the address of the daemon and the connections to it, or the reason why no daemon was found.
 
         Args:
-            should_rediscover: find the daemon again.
+            should_rediscover: search for the daemon again, because it may have moved.
 
         Raises:
             ClientError: the client is closed.
-            ManagedMemoryUnavailable: the file with the address cannot be trusted.
+            ManagedMemoryUnavailable: the file with the address is invalid, or other users may access it.
         """
         with self._lock:
             if self._is_closed:
@@ -197,13 +200,13 @@ class ConnectionPool(Generic[C]):
             return self._current
 
     def pop_retired(self) -> list[C]:
-        """Return the connections that are no longer used, and must be closed."""
+        """Return the connections that are no longer used; the caller must close them."""
         with self._lock:
             found, self._retired = self._retired, []
             return found
 
     def close(self) -> None:
-        """Open no more connections."""
+        """Stop opening connections; the caller then closes those that `pop_retired` returns."""
         with self._lock:
             self._is_closed = True
             self._retire()
@@ -215,10 +218,13 @@ class ConnectionPool(Generic[C]):
 
 
 class AttemptTimeout:
-    """The time limit of each wait in a try: the remaining seconds; all of them after `remove_deadline`.
+    """The time limit of one attempt, from which each wait of the attempt gets its time limit.
+
+    At first, each wait may take the seconds that are left of the attempt. After `remove_deadline`, each wait
+    may take all seconds.
 
     Args:
-        seconds: seconds of the try.
+        seconds: seconds of the attempt.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -226,16 +232,20 @@ class AttemptTimeout:
         self._end: float | None = time.monotonic() + seconds
 
     def remove_deadline(self) -> None:
-        """Give each further wait the full time: a stream has begun."""
+        """Allow all seconds for each further wait, because a stream without end has begun."""
         self._end = None
 
     def compute_remaining(self) -> float:
-        """Return the seconds for the next wait; 0 or less: none are left."""
+        """Return the seconds that the next wait may take; 0 or less: no time is left."""
         return self._seconds if self._end is None else self._end - time.monotonic()
 
 
 def _verify_peer_user(connection: socket.socket) -> None:
-    """Raise `UnverifiedServer` if another user listens on a Unix socket."""
+    """Check that the process that listens on a Unix socket belongs to this user.
+
+    Raises:
+        UnverifiedServer: it belongs to another user, or the system does not report the user.
+    """
     if IS_LINUX:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _pid, uid, _gid = _CREDENTIALS.unpack(data)
@@ -253,7 +263,7 @@ def _create_nonce() -> str:
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection of a thread. Another thread may close it: that wakes its reader, and waits for it."""
+    """A connection that a thread uses. Another thread may close it: then a waiting read ends."""
 
     def __init__(self, inner: httpcore2.NetworkStream, address: DaemonAddress) -> None:
         self._inner, self._address = inner, address
@@ -275,7 +285,7 @@ class _Stream(httpcore2.NetworkStream):
         return self.verify_server(timeout)
 
     def verify_server(self, timeout: float | None) -> Self:
-        """Verify that the server is the daemon (H4); otherwise close the connection."""
+        """Check that the server is the daemon (H4 in the module docstring); if not, close the connection."""
         try:
             self._verify_server(timeout)
         except BaseException:
@@ -300,7 +310,7 @@ class _Stream(httpcore2.NetworkStream):
     def get_extra_info(self, info: str) -> Any:
         try:
             return self._inner.get_extra_info(info)
-        # From select(), on systems without poll(2), if another thread has closed the connection.
+        # select(), on systems without poll(2), raises this if another thread has closed the connection.
         except OSError:
             if info != "is_readable":
                 raise
@@ -323,7 +333,7 @@ def _compute_seconds(timeout: float | AttemptTimeout | None, timeout_error: type
 
 
 class _Backend(httpcore2.SyncBackend):
-    """Creates connections for threads, until it is closed together with all of them."""
+    """Creates connections for threads. If it is closed, it closes all of them and creates no new ones."""
 
     def __init__(self, address: DaemonAddress) -> None:
         self._address = address
@@ -345,8 +355,8 @@ class _Backend(httpcore2.SyncBackend):
                 super().connect_unix_socket(path, timeout, *args, **kwargs)
             ).verify_server(timeout)
         except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
-            # Close the socket that the base class leaves open if the connection is refused: it is in its
-            # frame.
+            # If the connection fails, the base class leaves its socket open. Find the socket in the frame of
+            # the base class, and close it.
             for frame, _ in traceback.walk_tb(error.__traceback__):
                 if isinstance(open_socket := frame.f_locals.get("sock"), socket.socket):
                     open_socket.close()
@@ -370,7 +380,7 @@ class _Backend(httpcore2.SyncBackend):
 
 
 class ThreadTransport(httpx2.HTTPTransport):
-    """Connections for threads; closing it ends their waits."""
+    """The HTTP transport for threads. If one thread closes it, the waits of the other threads end."""
 
     def __init__(self, address: DaemonAddress) -> None:
         super().__init__(verify=_choose_tls(address), trust_env=False, limits=_LIMITS, uds=address.socket)
@@ -384,7 +394,7 @@ class ThreadTransport(httpx2.HTTPTransport):
 
 
 class _AsyncStream(httpcore2.AsyncNetworkStream):
-    """A connection of an event loop that verifies the server after encryption has started."""
+    """A connection of an event loop; after TLS has started, it verifies that the server is the daemon."""
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream, address: DaemonAddress) -> None:
         self._inner, self._address = inner, address
@@ -396,7 +406,7 @@ class _AsyncStream(httpcore2.AsyncNetworkStream):
 
 
 class _AsyncBackend(httpcore2.AnyIOBackend):
-    """Creates connections for an event loop."""
+    """Creates connections for an event loop, and verifies that the server is the daemon."""
 
     def __init__(self, address: DaemonAddress) -> None:
         self._address = address
@@ -414,7 +424,7 @@ class _AsyncBackend(httpcore2.AnyIOBackend):
 async def _verify_stream(
     stream: httpcore2.AsyncNetworkStream, address: DaemonAddress
 ) -> httpcore2.AsyncNetworkStream:
-    """Return the connection after the daemon has proved itself (H4); otherwise close it and raise."""
+    """Return the connection if the server is the daemon (H4 in the module docstring); otherwise close it."""
     try:
         if address.token is None:
             if address.socket is not None:
@@ -434,7 +444,7 @@ async def _verify_stream(
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Convert errors in the block to connection errors: the request itself was not sent."""
+    """Convert network errors in the block to connection errors: the request itself was not sent yet."""
     try:
         yield
     except (httpcore2.TimeoutException, TimeoutError):
@@ -444,7 +454,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 def create_async_transport(address: DaemonAddress) -> httpx2.AsyncHTTPTransport:
-    """Return connections for an event loop."""
+    """Return the HTTP transport for an event loop."""
     transport = httpx2.AsyncHTTPTransport(
         verify=_choose_tls(address), trust_env=False, limits=_LIMITS, uds=address.socket
     )
@@ -455,7 +465,14 @@ def create_async_transport(address: DaemonAddress) -> httpx2.AsyncHTTPTransport:
 def build_http_request(
     address: DaemonAddress, request: HttpRequest, seconds: float, timeout: AttemptTimeout | None = None
 ) -> httpx2.Request:
-    """Return the HTTP request; each wait may take `seconds`, or the remaining time of `timeout`."""
+    """Build the HTTP request to send.
+
+    Args:
+        address: the address of the daemon, with its token.
+        request: the request.
+        seconds: time limit of each wait.
+        timeout: if given, a read or write may take only the remaining time of this timeout.
+    """
     headers = {**request.headers, "accept-encoding": "identity"}
     if address.token is not None:
         headers["authorization"] = f"Bearer {address.token}"
@@ -471,7 +488,7 @@ def build_http_request(
 
 
 def describe_loss(error: httpx2.TransportError) -> NoResponse:
-    """Return the reason for a missing response, as an internal text."""
+    """Convert a transport error to the outcome of the attempt, with a reason written by this program."""
     if isinstance(error, UnverifiedServer):
         return NoResponse(str(error), may_have_arrived=False, is_unverified=True)
     if isinstance(error, _NOT_SENT_ERRORS):
@@ -482,26 +499,38 @@ def describe_loss(error: httpx2.TransportError) -> NoResponse:
 
 
 def build_response(response: httpx2.Response, address: DaemonAddress, body: bytes = b"") -> HttpResponse:
-    """Return a response as a value."""
+    """Convert an HTTP response to a value without a connection.
+
+    Args:
+        response: the response.
+        address: the address of the daemon, with the token to remove from texts.
+        body: the complete body.
+
+    Raises:
+        BadAnswer: the response is compressed.
+    """
     headers = {name.lower(): value for name, value in response.headers.items()}
     if headers.get("content-encoding", "identity") != "identity":
-        raise BadAnswer("the response is compressed although no compression was requested")
+        raise BadAnswer("the response is compressed, which the client does not accept")
     return HttpResponse(response.status_code, headers, body, address.token or "")
 
 
 def append_piece(body: bytearray, piece: bytes) -> None:
-    """Add a piece to the body of a response.
+    """Append a piece to the body of a response.
 
     Raises:
-        BadAnswer: it is too long (H3).
+        BadAnswer: the body has more than `MAX_RESPONSE_BYTES`.
     """
     body += piece
     if len(body) > MAX_RESPONSE_BYTES:
-        raise BadAnswer(f"the response has more than {MAX_RESPONSE_BYTES} bytes")
+        raise BadAnswer(f"the response has more than {MAX_RESPONSE_BYTES} bytes, which is not accepted")
 
 
 def _choose_tls(address: DaemonAddress) -> ssl.SSLContext | bool:
-    """Return the TLS verification: the system's certificates, or without TLS an empty context (faster)."""
+    """Return the TLS verification for a connection: with the certificates of the system.
+
+    Without TLS, return an empty context, because it is faster to create.
+    """
     return address.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -509,7 +538,7 @@ def _choose_tls(address: DaemonAddress) -> ssl.SSLContext | bool:
 #
 # The shell for asyncio: executes plans on one event loop, and makes no decisions.
 #
-# L1 A try ends after its seconds, even if the daemon still sends data, or when the shell is closed.
+# L1 An attempt ends after its time limit, even if the daemon still sends data, and when the shell is closed.
 
 T = TypeVar("T")
 
@@ -518,7 +547,7 @@ class AsyncShell:
     """Executes plans on an event loop.
 
     Args:
-        place: finds the daemon.
+        locator: finds the daemon.
     """
 
     def __init__(self, locator: Locator) -> None:
@@ -527,7 +556,7 @@ class AsyncShell:
         self._is_closed = False
 
     async def run(self, plan: Plan[T]) -> T:
-        """Return the result of a plan, or raise its exception."""
+        """Execute a plan; return its result, or raise its exception."""
         try:
             step = next(plan)
             while True:
@@ -537,7 +566,14 @@ class AsyncShell:
             return cast("T", end.value)
 
     async def follow(self, core: ClientCore, after: str | None) -> AsyncGenerator[Event]:
-        """Yield the events after a given one, with marks, see `Follower`."""
+        """Yield the events of the workspace without end.
+
+        The events include marks, which only report a position (`MARK` in `core`).
+
+        Args:
+            core: the requests of the client.
+            after: the id of an event: the stream continues after it; None: it starts now.
+        """
         following = Follower(core, after)
         while True:
             step = following.build_attempt()
@@ -565,7 +601,7 @@ class AsyncShell:
 
     @asynccontextmanager
     async def _limit_time(self, seconds: float) -> AsyncGenerator[None]:
-        """Raise `TimeoutError` after so many seconds, or when the shell is closed."""
+        """Raise `TimeoutError` in the block after this number of seconds, or when the shell is closed."""
         async with asyncio.timeout(0 if self._is_closed else seconds) as limit:
             self._limits.add(limit)
             try:
@@ -591,7 +627,10 @@ class AsyncShell:
             return NoResponse("it took too long", may_have_arrived=True)
 
     async def _stream(self, step: ServerAttempt, following: Follower) -> AsyncGenerator[Event | NoResponse]:
-        """Yield the events of one connection, and the reason for its end; no reason if no stream began."""
+        """Yield the events of one connection, and at its end the reason for the end.
+
+        If the daemon responded with a temporary error, yield nothing: `following` has recorded it.
+        """
         opened = await self._open(step)
         if isinstance(opened, NoResponse):
             yield opened
@@ -630,7 +669,10 @@ class AsyncShell:
 
 
 async def read_response_async(response: httpx2.Response, address: DaemonAddress) -> HttpResponse:
-    """Return a complete response. Raises as `append_piece` and `build_response`."""
+    """Read the complete body, and return the response as a value.
+
+    Raises as `append_piece` and `build_response`.
+    """
     body = bytearray()
     async for piece in response.aiter_raw():
         append_piece(body, piece)
@@ -641,15 +683,15 @@ async def read_response_async(response: httpx2.Response, address: DaemonAddress)
 #
 # The shell for threads: executes plans in the calling thread, and makes no decisions.
 #
-# L2 A try ends after its seconds, even if the daemon still sends data, or when another thread closes the
-# shell; see `transport` for the time to connect.
+# L2 An attempt ends after its time limit, even if the daemon still sends data, and when another thread closes
+# the shell. For the time to connect, see the module docstring.
 
 
 class ThreadShell:
     """Executes plans in the calling thread.
 
     Args:
-        place: finds the daemon.
+        locator: finds the daemon.
     """
 
     def __init__(self, locator: Locator) -> None:
@@ -658,7 +700,7 @@ class ThreadShell:
         self._sleep: Callable[[float], object] = self._closing.wait
 
     def run(self, plan: Plan[T]) -> T:
-        """Return the result of a plan, or raise its exception."""
+        """Execute a plan; return its result, or raise its exception."""
         try:
             step = next(plan)
             while True:
@@ -668,7 +710,14 @@ class ThreadShell:
             return cast("T", end.value)
 
     def follow(self, core: ClientCore, after: str | None) -> Generator[Event]:
-        """Yield the events after a given one, with marks, see `Follower`."""
+        """Yield the events of the workspace without end.
+
+        The events include marks, which only report a position (`MARK` in `core`).
+
+        Args:
+            core: the requests of the client.
+            after: the id of an event: the stream continues after it; None: it starts now.
+        """
         following = Follower(core, after)
         while True:
             step = following.build_attempt()
@@ -699,7 +748,10 @@ class ThreadShell:
             return describe_loss(error)
 
     def _stream(self, step: ServerAttempt, following: Follower) -> Generator[Event, None, NoResponse | None]:
-        """Yield the events of one connection until it ends; return None if no stream began."""
+        """Yield the events of one connection, and return the reason for its end.
+
+        If the daemon responded with a temporary error, return None: `following` has recorded it.
+        """
         opened = self._open(step)
         if isinstance(opened, NoResponse):
             return opened

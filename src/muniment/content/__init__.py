@@ -1,4 +1,4 @@
 """Parse and check the content of memory files: front matter, entries, secrets, attacks, trust and expiry.
 
-Pure; start reading at `entry.py`.
+No function here opens a memory file or has side effects. Start reading at `entry.py`.
 """

@@ -1,26 +1,28 @@
-"""Run all content gates over the bytes of an entry, in a fixed order.
+"""Run all content gates (checks for characters, secrets, markup and instructions) over an entry.
 
 - `check_entry`: checks a file that this program is about to write: encoding, invisible characters, secrets,
   active markup. The model receives the gate and the rule, never the value. Runs in the worker, and again in
   the broker.
 - `find_withholding_gate`: checks a file that another program wrote, before its text, name or description is
   displayed.
-- `find_name_gate`: checks the path of an entry as text; both functions above do the same. Indexes, listings
-  and responses display names without their text.
+- `find_name_gate`: checks the path of an entry as text; the two functions above also check it. Indexes,
+  listings and responses display names without the text of the entry.
 
 Guarantees:
 
-- M1. Every gate also sees the decoded escapes of front matter: YAML readers differ, and this one knows only a
-  subset. So every escape counts, in any key or value. The text before the first double quote has no escapes.
-- M2. Secrets are rejected for any value of `content.secrets`: under `redact` the worker redacts them earlier,
-  and a secret that is left here could not be redacted.
-- M3. `find_withholding_gate` accepts any bytes and uses every gate: a policy that turns a gate off decides
+- M1. Every gate also sees the decoded escapes of front matter. YAML readers differ, and this reader knows
+  only a subset, so every escape counts, in any key or value. Text before the first double quote has no
+  escapes.
+- M2. Secrets are rejected for any value of `content.secrets`. Under `redact` the worker redacts them earlier,
+  so a secret that still exists here could not be redacted.
+- M3. `find_withholding_gate` accepts any bytes and uses every gate. A policy that turns a gate off decides
   about the texts of runs, not about files of unknown origin.
-- M4. A path is checked as the text of its folders and file together: hyphens, underscores, dots, capitals and
-  numbers between words count as spaces. `=20`, `%20`, `_x0020_` and `+` count as the characters that they
-  encode, up to `_MAX_DECODE_PASSES` times. A name has the trust of its entry; an approved name stays.
+- M4. The folders and file name of a path are checked together as one text: hyphens, underscores, dots,
+  capitals and numbers between words count as spaces. `=20`, `%20`, `_x0020_` and `+` count as the characters
+  that they encode, up to `_MAX_DECODE_PASSES` times. A name has the trust of its entry; an approved name
+  stays.
 
-Attacked in tests/units/content/test_admission.py.
+Attacks on these rules are in tests/units/content/test_admission.py.
 """
 
 from __future__ import annotations
@@ -45,26 +47,27 @@ from muniment.kernel.path import FILE_SUFFIX
 
 # -- instructions ------------------------------------------------------------------------------------
 #
-# Find text that addresses an agent instead of stating a fact: a tripwire before review.
+# Find text that gives instructions to an agent instead of stating a fact, so that the user reviews it.
 #
 # Guarantees, for the words of `instructions.toml`:
 #
-# - I1. For any trust: tokens, tags and blocks that set the speaker for a model; tool calls in the syntax of
-#   models; the marks that this program puts around facts and memory; and attempts to override earlier
-#   instructions, in English, German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese and
-#   Korean.
-# - I2. Also, for trust `agent` or `external`: orders to the reader, acts hidden from the user, delayed
+# - I1. Found for any trust: tokens, tags and blocks that set the speaker for a model; tool calls in the
+#   syntax of models; the marks that this program puts around facts and memory; and attempts to override
+#   earlier instructions, in English, German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese
+#   and Korean.
+# - I2. Found only for trust `agent` or `external`: orders to the reader, acts hidden from the user, delayed
 #   orders, text that copies itself, claims of authority, and requests for data or files outside the
 #   workspace.
 # - I3. Case, accents, compatibility forms, invisible characters and lookalike letters of Greek and Cyrillic
-#   make no difference; for attempts to override instructions, nor do characters between letters.
+#   make no difference. For attempts to override instructions, characters between letters are ignored too.
 # - I4. A preference or convention in the imperative from `owner` or `workspace` is a fact, and passes.
-# - I5. Linear time: RE2, and one pass per view.
+# - I5. Linear time: RE2, and one pass for each view (spelling) of the text.
 #
 # Not guaranteed: an attacker can use other words. The defence against such a text is that it is stored with
 # its trust and displayed as data; a match only requests a review by the user.
 #
-# Attacked in tests/units/content/test_instructions.py, with tests/facts/injections.json and benign.json.
+# Attacks on these rules are in tests/units/content/test_instructions.py, with the texts of
+# tests/facts/injections.json and benign.json.
 
 _View = Literal["raw", "letters", "words"]
 _LOW_TRUST: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
@@ -89,11 +92,11 @@ class _Rule:
 
 
 def find_agent_instruction(text: str, trust: Trust) -> str | None:
-    """Return the rule by which `text` addresses an agent (I1, I2), or None.
+    """Return the id of the rule by which `text` gives instructions to an agent, or None.
 
     Args:
-        text: a fact, or a complete file without the line that this program added.
-        trust: trust of its author.
+        text: a fact, or a complete file without the provenance line that this program added.
+        trust: the trust of its author. For low trust, more rules apply.
 
     Cost: about 15 µs per KiB of ASCII, 60 µs of other text.
     """
@@ -122,7 +125,7 @@ _SEARCHES: Final[tuple[tuple[_View, bool], ...]] = (
 
 @cache
 def load_instruction_rules() -> tuple[_Rule, ...]:
-    """Return the rules of the package. Cost: reads one file, once per process."""
+    """Return the rules of `instructions.toml`. Cost: reads the file once per process."""
     tables = load_package_tables("muniment.content", "instructions")
     parts: dict[str, str] = tables["part"]
     return tuple(
@@ -139,7 +142,7 @@ def load_instruction_rules() -> tuple[_Rule, ...]:
 
 
 def _expand_pattern(pattern: str, parts: dict[str, str], view: _View) -> str:
-    """Expand the parts of a pattern and fold it like its view."""
+    """Return a pattern with its `{part}` references replaced, and folded like the view that it searches."""
     while _PART.search(pattern):
         pattern = _PART.sub(lambda found: parts[found[1]], pattern)
     if view == "raw":
@@ -155,7 +158,7 @@ def _compile_view(view: _View, *, low: bool) -> Any:
 
 
 def _build_spellings(text: str) -> list[dict[_View, str]]:
-    """Return the views of `text`; if it may have lookalikes, also the views with Latin letters."""
+    """Return the views of `text` that rules search, also with lookalike letters replaced by Latin ones."""
     if text.isascii():
         words = b" ".join(text.encode().translate(_ASCII_WORDS).split()).decode()
         return [{"raw": text, "words": f" {words} ", "letters": words.replace(" ", "")}]
@@ -174,49 +177,50 @@ def _build_views(raw: str, folded: str) -> dict[_View, str]:
 
 
 def strip_accents(text: str) -> str:
-    """Return `text` without case and accents."""
+    """Return `text` in lower case and without accents."""
     return _MARKS.sub("", normalise("NFKD", text.casefold()))
 
 
 # -- admission ---------------------------------------------------------------------------------------
 
 _MAX_DECODE_PASSES: Final = 3
-"""Passes that decode the escapes of a name: `=3d20` decodes to `=20`."""
+"""Number of passes that decode the escapes of a name: `=3d20` decodes to `=20`, and then to a space."""
 
 _ENCODED: Final = re.compile(r"(?:[=%][0-9A-Fa-f]{2})+|_x(?P<code>00[0-9A-Fa-f]{2})_|\+")
 _WORD_BORDER: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-"""The start of a word in `camelCase` and `HTTPServer`."""
+"""The border before a word in `camelCase` and `HTTPServer`."""
 
 _SEPARATORS: Final = re.compile(r"[-_./\\,;+&@=]+")
 _LINE_END_WORD: Final = "md"
-"""A word at the end of each line, so that no rule matches across lines."""
+"""A word added at the end of each line, so that no rule matches across lines."""
 
 _NUMBER: Final = re.compile(r"(?<![^\W_])[0-9]+(?![^\W_])")
 
 SECRETS_GATE: Final = "secrets"
 INSTRUCTIONS_GATE: Final = "instructions"
-"""Gates that have a separate key in a policy."""
+"""Names of gates that have a separate key in a policy."""
 
 NAME_GATE: Final = "name"
-"""The result of `find_withholding_gate` for any gate that rejects a path: listings do not show such an
-entry.
-"""
+"""Result of `find_withholding_gate` if any gate rejects the path. Listings do not show such an entry."""
 
 _ALL_GATES: Final = (*GATES, ACTIVE_MARKUP)
 
 
 def check_entry(data: bytes, rel: str, content: Content) -> None:
-    """Check a complete file with the gates that `content` turns on (M1, M2).
+    """Raise an error if a content check (gate) rejects a file that is about to be written.
+
+    Decoded escapes of the front matter are checked too. Secrets are rejected under any policy.
 
     Args:
         data: the complete file.
-        rel: its path inside its scope.
-        content: of the effective policy. `instructions` is not checked here: such text may be written, and
-            waits for review.
+        rel: the path of the file inside its scope.
+        content: the content rules of the effective policy. `instructions` is not checked here: such text may
+            be written, and waits for review.
 
     Raises:
         ToolError: the bytes are not UTF-8 or contain NUL, or an escape encodes half a character.
-        ContentRejected: a gate rejects the file; `rule` is its name, the message has line and rule.
+        ContentRejected: a gate rejects the file; `rule` is its name, and the message has the line and the
+            rule.
 
     Cost: about 40 µs for an ordinary entry.
     """
@@ -237,12 +241,14 @@ def check_entry(data: bytes, rel: str, content: Content) -> None:
 
 
 def find_withholding_gate(data: bytes, rel: str, trust: Trust) -> str | None:
-    """Return the gate that withholds a file from another author, or None (M1, M3).
+    """Return the name of the content check (gate) that hides a file from models, or None.
+
+    Every gate applies, regardless of the policy. Decoded escapes of the front matter are checked too.
 
     Args:
-        data: the file. Bytes that are not UTF-8 are reported elsewhere, and hide nothing here.
-        rel: its path, with its scope if that is displayed.
-        trust: trust of files in its scope that Muniment did not write.
+        data: a file that Muniment did not write. Any bytes are allowed.
+        rel: the path of the file, with its scope if that is displayed.
+        trust: the trust of such files in this scope.
 
     Returns:
         One of `muniment.content.gates.GATES`, `marks`, `secrets`, `active-markup`, `instructions`, `name`.
@@ -271,11 +277,11 @@ def find_withholding_gate(data: bytes, rel: str, trust: Trust) -> str | None:
 
 
 def find_name_gate(rel: str, trust: Trust) -> str | None:
-    """Return the gate that rejects the path of an entry as text, or None (M4).
+    """Return the name of the content check (gate) that rejects the path of an entry as text, or None.
 
     Args:
-        rel: the path inside its scope, or with it.
-        trust: trust of the author of the name.
+        rel: the path inside its scope, or with its scope.
+        trust: the trust of the author of the path.
 
     Cost: about 0.2 ms, most of it for secrets.
     """
@@ -288,7 +294,7 @@ def find_name_gate(rel: str, trust: Trust) -> str | None:
 
 
 def read_name_as_text(rel: str) -> str:
-    """Return the texts that a reader may see in a path, one per line: the path, then its words."""
+    """Return the texts that a reader may see in a path, one per line: the path, then the words in it."""
     path = _decode_path(rel)
     words = " ".join(_SEPARATORS.sub(" ", _WORD_BORDER.sub(" ", path)).split())
     views = dict.fromkeys((path, words, " ".join(_NUMBER.sub(" ", words).split())))
@@ -305,7 +311,7 @@ def _decode_path(rel: str) -> str:
 
 
 def _decode_name_escape(found: re.Match[str]) -> str:
-    """Decode an escape of a name; bytes that are not UTF-8 become U+FFFD."""
+    """Return the character of one escape in a name; bytes that are not UTF-8 become U+FFFD."""
     if found[0] == "+":
         return " "
     if found["code"]:
@@ -316,7 +322,11 @@ def _decode_name_escape(found: re.Match[str]) -> str:
 def _find_path_gate(rel: str, reject: Collection[str]) -> str | None:
     """Return the gate for characters, markup or encoded secrets that rejects a path, or None.
 
-    A secret in plain text or as words is found by `find_secret` for any path.
+    Other secrets are not searched here: `find_secret` finds them in any path.
+
+    Args:
+        rel: the path.
+        reject: the names of the gates that are turned on.
     """
     if rel.isascii() and _ENCODED.search(rel) is None:
         return None  # The name grammar allows no ASCII character that a gate rejects.
@@ -331,7 +341,7 @@ def _find_path_gate(rel: str, reject: Collection[str]) -> str | None:
 
 
 def is_text_with_lines_removed(before: bytes, after: bytes) -> bool:
-    """Return whether a text equals another one after removing lines; new blank lines are allowed."""
+    """Return whether `after` equals `before` with lines removed; additional blank lines are allowed."""
     earlier_lines = iter(before.splitlines())
     return all(line in earlier_lines for line in after.splitlines() if line.strip())
 
@@ -350,7 +360,7 @@ def _find_active_line(text: str, other: str | None) -> int | None:
 
 # -- hearsay -----------------------------------------------------------------------------------------
 #
-# Prepare the last message of a model for users and programs.
+# Prepare the last message of a model for display to users and programs.
 #
 # A message that passes every content gate, under any policy, is displayed as text of the least trust: fenced,
 # without invisible characters. For any other message, only the gate that rejected it is displayed.
@@ -359,15 +369,16 @@ def _find_active_line(text: str, other: str | None) -> int | None:
 # It is data for the caller who requested it.
 
 MAX_QUOTED_CHARS: Final = 300
-"""Characters of a model's message that are displayed."""
+"""Maximum number of characters of a model's message that are displayed."""
 
 
 def find_rejecting_gate(text: str, trust: Trust = Trust.EXTERNAL) -> str | None:
-    """Return the gate that rejects a text, or None.
+    """Return the name of the content check (gate) that rejects a text of a model, or None.
 
     Args:
-        text: text of a model.
-        trust: `WORKSPACE` for sentences of this program that may quote a model and address the reader.
+        text: the text.
+        trust: the trust of its author; `WORKSPACE` for sentences of this program that may quote a model and
+            address the reader.
     """
     return find_withholding_gate(text.encode("utf-8", "replace"), "", trust)
 
@@ -378,11 +389,11 @@ def replace_if_rejected(sentence: str, instead: str) -> str:
 
 
 def quote_model_text(text: str, token: str) -> str:
-    """Quote a model's message as data.
+    """Return a model's message as fenced data, or a sentence that names the gate that rejects it.
 
     Args:
-        text: of any length; the complete text is checked.
-        token: random text for the fence.
+        text: the message, of any length; the complete text is checked.
+        token: random text for the fence, so that the message cannot close it.
     """
     gate = find_rejecting_gate(text)
     if gate is not None:

@@ -1,9 +1,9 @@
-"""Guess whether an item of a list depends on another one, so that alone it would mean something else. Pure.
+"""Guess whether an item of a list depends on another item, so that alone it would mean something else.
 
-The words of all languages are checked at once. In doubt the list stays one text, which loses no information.
-Separate from `provenance.py` because trust does not depend on it: it is a guess by words.
+Words of all languages are checked together, without detecting the language. In doubt the list stays one text,
+which loses no information. Separate from `provenance.py` because trust does not depend on this guess.
 
-Not guaranteed: an item that depends on another without such a word is not found.
+Not guaranteed: an item that depends on another item without such a word is not found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNSPACED: Final = "zh_ja"
 
 
 def has_dependent_item(items: Sequence[str]) -> bool:
-    """Return whether any item has a word that may refer to another item or to the list.
+    """Return whether any list item contains a word that may refer to another item or to the list.
 
     Cost: linear in the items, about 5 µs each.
     """
@@ -28,27 +28,29 @@ def has_dependent_item(items: Sequence[str]) -> bool:
 
 
 def _is_dependent(item: str, *, is_first: bool) -> bool:
-    openers, about_others, list_phrases = (_load_phrases(name) for name in ("opens", "holds", "lists"))
+    openers, about_others, list_phrases = (
+        _load_phrases(name) for name in ("openers", "references", "list_phrases")
+    )
     words = _WORD.findall(item.casefold().replace("\u2019", "'"))
     text = f" {' '.join(words)} "
     if any(f" {cue} " in text for cue in list_phrases) or any(
-        cue in item for cue in _load_unspaced_phrases("lists")
+        cue in item for cue in _load_unspaced_phrases("list_phrases")
     ):
         return True
     is_about_others = not about_others.isdisjoint(words) or any(
-        cue in item for cue in _load_unspaced_phrases("holds")
+        cue in item for cue in _load_unspaced_phrases("references")
     )
     return not is_first and (is_about_others or (bool(words) and words[0] in openers))
 
 
 @cache
 def _load_tables() -> dict[str, dict[str, str]]:
-    return load_package_tables("muniment.content", "leaning")
+    return load_package_tables("muniment.content", "dependent_items")
 
 
 @cache
 def _load_phrases(name: str) -> frozenset[str]:
-    """Return the words of one table of all languages that put spaces between words."""
+    """Return the words of one table for all languages that put spaces between words."""
     lines = (table[name] for language, table in _load_tables().items() if language != _UNSPACED)
     return frozenset(cue.strip() for line in lines for cue in line.split(","))
 

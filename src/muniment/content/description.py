@@ -1,17 +1,17 @@
-"""Compare a user's description of an entry with texts, if the user does not quote the entry. Pure.
+"""Compare a user's description of an entry with texts that the description does not quote.
 
 - D1. Function and question words of the description's language are ignored, and so are the particles of
   scripts without spaces. Some words are ignored only next to a question word, as in "how long". A word with a
   capital inside a sentence is a name and is never ignored. Words that deny or end something are never
   ignored.
-- D2. A text that is to be removed may lack question words, articles, auxiliary verbs and similar words
+- D2. A text matches strictly even if it lacks question words, articles, auxiliary verbs and similar words
   (`structure`). It must have the other function words, such as prepositions and pronouns: they express owner,
-  origin and receiver.
-- D3. A text contains a word only in the same form: inflections only rank near texts. Names must be in the
-  same order. A description with a piece of a script without spaces never matches strictly.
+  origin and receiver. Only a strict match may be removed.
+- D3. A strict match has each word in the same form, and names in the same order. Other inflections only rank
+  near texts. A description with a piece of a script without spaces never matches strictly.
 
-`DescribedWords.is_contained_in` is strict: the text contains every word. `DescribedWords.compute_share` only
-ranks near texts. The tables are in `function_words.toml`. Not guaranteed: a synonym is not found.
+`DescribedWords.is_contained_in` checks for a strict match. `DescribedWords.compute_share` only ranks near
+texts. The tables are in `function_words.toml`. Not guaranteed: a synonym is not found.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
 
 MAX_CHARS: Final = 8_000
-"""Characters of a text that are compared; users describe a sentence, an item or a paragraph."""
+"""Maximum number of characters of a text that are compared. Users describe a sentence or a paragraph."""
 
 _STEM_CHARS: Final = 4
-"""Minimum characters that two inflections of a word share."""
+"""Minimum number of characters that two inflections of a word share at their beginning."""
 
 _NEAR_SHARE: Final = 0.6
-"""Share of the longer word that two near words have in common."""
+"""Minimum share of the longer word that two near words have in common at their beginning."""
 
 _NEAR_PAIRS: Final = 0.5
-"""Share of the character pairs of a piece that a near text contains."""
+"""Minimum share of the character pairs of a piece that a near text contains."""
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _CLITIC: Final = re.compile("['\u2019](?:s|d|m|ll|re|ve)\\Z", re.IGNORECASE)
@@ -62,7 +62,7 @@ class _Tables(NamedTuple):
 
 @cache
 def _load_tables() -> _Tables:
-    """Return the tables of the package. Cost: reads and compiles a file, once per process."""
+    """Return the compiled tables of `function_words.toml`. Cost: reads the file once per process."""
     tables = load_package_tables("muniment.content", "function_words")
     unspaced = {name: [each.strip() for each in line.split(",")] for name, line in tables["running"].items()}
     suffixes = sorted(unspaced.pop("ko"), key=len, reverse=True)
@@ -93,8 +93,9 @@ class SplitText:
     """A text, split for the comparison with descriptions.
 
     Attributes:
-        words: folded words of scripts with spaces, in order, with whether one begins with a capital.
-        unspaced: runs of the scripts without spaces, joined by spaces.
+        words: the folded words of scripts with spaces, in order; the value is whether one begins with a
+            capital.
+        unspaced: the runs of characters of scripts without spaces, joined by spaces.
     """
 
     words: Mapping[str, bool]
@@ -102,7 +103,7 @@ class SplitText:
 
     @classmethod
     def from_text(cls, text: str) -> SplitText:
-        """Split the first `MAX_CHARS` characters of a text. Cost: linear."""
+        """Return the first `MAX_CHARS` characters of a text, split into words. Cost: linear."""
         words: dict[str, bool] = {}
         running: list[str] = []
         for word in _split_text(text[:MAX_CHARS]):
@@ -115,12 +116,12 @@ class SplitText:
 
 @dataclass(frozen=True, slots=True)
 class DescribedWords:
-    """The significant words of a description (D1).
+    """The significant words of a description, without the function and question words of its language.
 
     Attributes:
-        words: words of scripts with spaces, in order, with whether they are names.
-        pieces: pieces of scripts without spaces.
-        relations: function words that a text must also have before it is removed (D2).
+        words: the words of scripts with spaces, in order; the value is whether a word is a name.
+        pieces: the pieces of scripts without spaces.
+        relations: the ignored function words, such as prepositions, that a strict match must have too.
     """
 
     words: Mapping[str, bool]
@@ -129,7 +130,7 @@ class DescribedWords:
 
     @classmethod
     def from_text(cls, text: str) -> DescribedWords:
-        """Split the first `MAX_CHARS` characters of a description. Cost: linear."""
+        """Return the significant words in the first `MAX_CHARS` characters of a description. Cost: linear."""
         cut = list(_split_text(text[:MAX_CHARS]))
         plain = [word for word in cut if not is_unspaced(word.text)]
         folded = [word.text for word in plain]
@@ -149,16 +150,20 @@ class DescribedWords:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Return the words and pieces."""
+        """Return all significant words: the words of scripts with spaces, and the pieces of other scripts."""
         return (*self.words, *self.pieces)
 
     @property
     def is_specific(self) -> bool:
-        """Return whether the description is specific enough for one entry: two words, or a longer piece."""
+        """Return whether the description can identify one entry: it has two words, or a longer piece."""
         return len(self.units) > 1 or any(len(piece) > 3 for piece in self.pieces)  # noqa: PLR2004  two pairs
 
     def is_contained_in(self, text: SplitText) -> bool:
-        """Return whether a text contains every word, and the names in the same order (D2, D3)."""
+        """Return whether a text contains every word of the description, and the names in the same order.
+
+        Function words that change the meaning, such as prepositions, must occur too. If the description has a
+        piece of a script without spaces, the result is False.
+        """
         if not self.words or self.pieces or not {*self.words, *self.relations} <= {*text.words}:
             return False
         positions = {word: position for position, word in enumerate(text.words)}
@@ -166,17 +171,25 @@ class DescribedWords:
         return names == sorted(names)
 
     def find_near_words(self, text: SplitText) -> frozenset[str]:
-        """Return the words and pieces that a text contains, exactly or nearly."""
+        """Return the words and pieces of the description that a text contains, exactly or inflected."""
         return frozenset(unit for unit in self.units if self._is_near(unit, text))
 
     def compute_share(self, text: SplitText, weights: Mapping[str, float]) -> float:
-        """Return the weighted share (0 to 1) of the words that a text contains, exactly or nearly."""
+        """Return the weighted share of the description that a text contains, exactly or as inflections.
+
+        Args:
+            text: the text.
+            weights: the weight of each word and piece of the description, from `compute_weights`.
+
+        Returns:
+            The share, from 0 to 1.
+        """
         total = sum(weights[unit] for unit in self.units)
         near = self.find_near_words(text)
         return sum(weights[unit] for unit in self.units if unit in near) / total if total else 0.0
 
     def list_prefixes(self) -> Iterator[str]:
-        """Yield the prefixes by which a table finds texts that contain a near word."""
+        """Yield prefixes for a search: every text with a described word, even inflected, matches one."""
         for word in self.words:
             length = max(_STEM_CHARS, round(len(word) * _NEAR_SHARE))
             yield word if len(word) <= _STEM_CHARS or _has_digit(word) else word[:length]
@@ -189,7 +202,7 @@ class DescribedWords:
 
 
 def _split_text(text: str) -> Iterator[_NameWord]:
-    """Yield the words of a text in order, without English endings after an apostrophe."""
+    """Yield the words of a text in order, without English endings after an apostrophe, such as 's."""
     for found in _WORD.finditer(normalise("NFC", text)):
         written = _CLITIC.sub("", found[0])
         for number, word in enumerate(split_words(written)):
@@ -197,10 +210,11 @@ def _split_text(text: str) -> Iterator[_NameWord]:
 
 
 def _find_function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the function words of the most frequent language of the words, and its structure words.
+    """Return the function words of the language of a description, and which of them a text may lack.
 
-    If several languages are equally frequent: all their function words, and the structure words that are
-    common to all.
+    The words that a text may lack are articles, question words and similar words. The language with most
+    function words among `words` counts. If several languages have equally many, return the function words of
+    all of them, and the words that a text may lack in each of them.
     """
     tables = _load_tables()
     counts = {name: sum(word in known for word in words) for name, known in tables.languages.items()}
@@ -214,13 +228,23 @@ def _find_function_words(words: Sequence[str]) -> tuple[frozenset[str], frozense
 
 
 def _is_degree(words: Sequence[str], number: int) -> bool:
-    """Return whether a word is only part of a question about a degree, as in "how long"."""
+    """Return whether a word is part of a question about a degree, as in "how long".
+
+    Args:
+        words: the folded words of the description.
+        number: the position of the word.
+    """
     neighbours = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
     return words[number] in _load_tables().degrees and bool(neighbours & _load_tables().questions)
 
 
 def _is_near_question(words: Sequence[str], number: int) -> bool:
-    """Return whether a word belongs to a question word, as in "how long", or is the first word."""
+    """Return whether a word belongs to a question word, as in "how long", or begins the description.
+
+    Args:
+        words: the folded words of the description.
+        number: the position of the word.
+    """
     if words[number] not in _load_tables().near_question:
         return False
     neighbours = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
@@ -228,7 +252,7 @@ def _is_near_question(words: Sequence[str], number: int) -> bool:
 
 
 def _split_pieces(run: str) -> Iterator[str]:
-    """Yield the pieces between particles in a run of a script without spaces (D1)."""
+    """Yield the pieces between particles in a run of a script without spaces."""
     tables = _load_tables()
     if _HANGUL.fullmatch(run):
         if run not in tables.languages["ko"]:
@@ -242,7 +266,7 @@ def _split_pieces(run: str) -> Iterator[str]:
 
 @lru_cache(maxsize=65_536)
 def _strip_accents(word: str) -> str:
-    """Return a word without accents, and in Arabic without its article."""
+    """Return a word without accents, and an Arabic word without its article."""
     if word.isascii():
         return word
     return _ARTICLE.sub("", normalise("NFC", _MARKS.sub("", normalise("NFKD", word))))
@@ -259,7 +283,7 @@ def _count_common_prefix(one: str, other: str) -> int:
 
 
 def _are_near(one: str, other: str) -> bool:
-    """Return whether the common prefix of two words is so long that they may be inflections of each other."""
+    """Return whether two words may be inflections of one word, because they begin with the same letters."""
     first, second = _strip_accents(one), _strip_accents(other)
     if first == second:
         return True
@@ -270,7 +294,7 @@ def _are_near(one: str, other: str) -> bool:
 
 
 def compute_weights(description: DescribedWords, texts: Sequence[SplitText]) -> dict[str, float]:
-    """Return a weight for each word of a description: the fewer texts contain it, the higher the weight."""
+    """Return a weight for each word of a description: higher if fewer texts contain the word."""
     near = [description.find_near_words(text) for text in texts]
     counts = {unit: sum(unit in each for each in near) for unit in description.units}
     return {unit: 1 / (1 + count) ** 0.5 for unit, count in counts.items()}

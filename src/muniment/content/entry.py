@@ -1,21 +1,22 @@
-"""Read an entry, complete its front matter, and add its provenance. Pure: this module opens no files.
+"""Parse an entry, complete its front matter, and add its provenance. This module opens no files.
 
 Guarantees:
 
-- C1. `parse` is total: any bytes give an `Entry`. An unreadable key counts as absent and adds a note.
-- C2. The body cannot change the keys. Of two equal keys the first counts: a line that is added below never
-  changes the meaning of the lines above it. (YAML readers use the last one or reject the file.)
+- C1. `parse` accepts any bytes and returns an `Entry`. A key that cannot be read counts as missing and adds a
+  note.
+- C2. The body cannot change the keys. If a key occurs twice, the first one counts: a line that is added below
+  never changes the meaning of the lines above it. (YAML readers use the last one or reject the file.)
 - C3. `complete_front_matter` adds or removes complete lines of front matter and changes no other character:
   byte order mark, line breaks, comments, order and spelling of keys stay.
-- C4. With provenance there is exactly one `muniment` key, for this reader and for YAML readers, even if the
-  text had one before. A line that this reader does not understand but another may read as that key (`?
-  muniment`, `&x muniment: …`, an alias) is rejected.
+- C4. After provenance was added, there is exactly one `muniment` key, for this reader and for YAML readers,
+  even if the text had one before. If this reader does not understand a line that another reader may read as
+  that key (`? muniment`, `&x muniment: …`, an alias), the text is rejected.
 
-Not guaranteed: the `muniment` line proves nothing. Anyone who can edit the file can edit it; the ledger
-decides. A value may contain any character that YAML can write as an escape, which no gate over the bytes of
-the file has seen; code that displays a value cleans it with `muniment.content.gates`.
+Not guaranteed: the `muniment` line proves nothing. Anyone who can edit the file can edit the line; the ledger
+decides. A value may contain any character that YAML can write as an escape. The gates check the bytes of the
+file and do not see such a character, so code that displays a value cleans it with `muniment.content.gates`.
 
-Attacked in tests/units/content/test_entry.py and test_front_matter.py.
+Attacks on these rules are in tests/units/content/test_entry.py and test_front_matter.py.
 """
 
 from __future__ import annotations
@@ -72,16 +73,16 @@ TYPES: Final[tuple[str, ...]] = tuple(EntryType)
 PROVENANCE_KEY: Final = "muniment"
 
 EXPIRY_KEY: Final = "expires"
-"""Key of an end date that the caller gave: after it the entry is hidden."""
+"""Key of an end date that the caller gave. After this date the entry is hidden."""
 
 ENDS_KEY: Final = "ends"
-"""Key of an end date that was inferred from the text: after it recall still finds the entry."""
+"""Key of an end date that was inferred from the text. After this date recall still finds the entry."""
 
 MAX_NAME_CHARS: Final = 80
-"""Characters of a name that is derived or listed: short enough for a heading."""
+"""Maximum number of characters of a name that is derived or listed: short enough for a heading."""
 
 MAX_DESCRIPTION_CHARS: Final = 150
-"""Characters of a description that is derived or listed: about two lines of a terminal."""
+"""Maximum number of characters of a description that is derived or listed: about two lines of a terminal."""
 
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*)|)")
 _BLANK_OR_BACKSLASH: Final = re.compile(r"[\s\\]+")
@@ -96,17 +97,18 @@ class Entry:
     """The content of an entry file.
 
     Attributes:
-        name: from front matter, without outer white space; None if absent, empty or not readable.
-        description: same as `name`.
+        name: the name in the front matter, without outer white space; None: missing, empty or not readable.
+        description: the description in the front matter, read like `name`.
         type: one of `TYPES`, or None.
-        keywords: without empty ones.
-        expires: the last day on which the entry is visible, or a time in UTC; None: its key has no date such
-            as 2026-12-31.
-        ends: the last day on which the fact is true, inferred from its text; None: its key has no such day.
-        muniment: the JSON object of the provenance line, unchecked, or None.
+        keywords: the keywords in the front matter, without empty ones.
+        expires: the last day on which the entry is visible, or a time in UTC; None: missing or not a valid
+            date.
+        ends: the last day on which the fact is true, inferred from its text; None: missing or not a valid
+            date.
+        muniment: the JSON object of the provenance line, unchecked; None: missing or not readable.
         body: the text after the front matter.
-        notes: the problems found, by line; they never contain text of the file.
-        text: the complete text.
+        notes: the problems found, each with its line; they never contain text of the file.
+        text: the complete text of the file.
         front: the position of the front matter in `text`; None: missing.
     """
 
@@ -124,18 +126,26 @@ class Entry:
 
     @property
     def has_end_date(self) -> bool:
-        """Return whether it expires or ends."""
+        """Return whether the entry expires or ends."""
         return self.expires is not None or self.ends is not None
 
     def is_valid_until(self, end: End | None) -> bool:
-        """Return whether it lasts as long as a fact with this end, and is not hidden earlier."""
+        """Return whether the entry is valid and visible at least until `end`.
+
+        Args:
+            end: the end of a fact; None: the fact has no end.
+        """
         if end is None:
             return not self.has_end_date
         is_visible = self.expires is None or (end.is_explicit and self.expires[:_DAY_CHARS] >= str(end.day))
         return is_visible and (self.ends is None or self.ends >= end.day)
 
     def has_same_end(self, end: End | None) -> bool:
-        """Return whether a fact with this end would have these keys."""
+        """Return whether the entry expires or ends exactly as a fact with this end would.
+
+        Args:
+            end: the end of the fact; None: the fact has no end.
+        """
         return (self.expires and self.expires[:_DAY_CHARS], self.ends and str(self.ends)) == (
             str(end.day) if end is not None and end.is_explicit else None,
             str(end.day) if end is not None and not end.is_explicit else None,
@@ -151,7 +161,7 @@ class Titles:
 
 
 def parse(data: bytes | str) -> Entry:
-    """Parse an entry (C1, C2).
+    """Parse an entry file. Any content is accepted; problems are listed in the notes of the entry.
 
     Args:
         data: the file, or its first bytes. Bytes that are not UTF-8 become U+FFFD, with a note.
@@ -190,12 +200,16 @@ def parse(data: bytes | str) -> Entry:
 
 
 def read_titles(entry: Entry, rel_path: RelPath | str) -> Titles:
-    """Return name and description of an entry; derive the ones that front matter does not have.
+    """Return name and description of an entry; derive the ones that the front matter does not have.
 
-    The name comes from the front matter, or from the first heading of the body, or is the stem of the
-    file. The description comes from the front matter, or is the first line of the body that is neither
-    blank, nor a heading, nor in a code block, or is the name. A derived text is one line of at most
-    `MAX_NAME_CHARS` or `MAX_DESCRIPTION_CHARS` characters without invisible ones.
+    The name comes from the front matter, else from the first heading of the body, else it is the file name
+    without suffix. The description comes from the front matter, else it is the first line of prose in the
+    body, else the name. A line of prose is not blank, not a heading and not in a code block. A derived text
+    is one line of at most `MAX_NAME_CHARS` or `MAX_DESCRIPTION_CHARS` characters without invisible ones.
+
+    Args:
+        entry: the entry.
+        rel_path: the path of its file.
     """
     if entry.name is not None and entry.description is not None:
         return Titles(entry.name, entry.description)
@@ -216,16 +230,21 @@ def complete_front_matter(
     provenance: Mapping[str, object] | None = None,
     changed: Collection[str] = (),
 ) -> str:
-    """Return the text of `entry` with front matter that has the keys of `labels` (C3).
+    """Return the text of `entry` with front matter that has the keys of `labels`.
 
-    An existing key stays unchanged, readable or not, unless it is in `changed`; missing keys are added after
-    the last line. If `provenance` is given, it becomes the only `muniment` key, on the last line of the front
-    matter.
+    An existing key stays unchanged, readable or not, unless it is in `changed`. Missing keys are added after
+    the last line. No other character of the text changes.
+
+    Args:
+        entry: the entry.
+        labels: the values by key.
+        provenance: if given, it replaces every `muniment` key, on the last line of the front matter.
+        changed: keys whose existing lines are removed first.
 
     Raises:
         TooLarge: the front matter would be longer than `MAX_FRONT_MATTER_BYTES`.
-        ContentRejected: another reader may read one of its lines as the provenance key (C4); rule
-            `front-matter`.
+        ContentRejected: another YAML reader may read one of the lines as the `muniment` key; the `rule` of
+            the error is `front-matter`.
     """
     fields = entry.front.fields if entry.front is not None else ()
     present = {field.key for field in fields} - set(changed)
@@ -248,7 +267,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _require_no_hidden_key(text: str, fields: Sequence[Field]) -> None:
-    """Reject lines outside the subset that a YAML reader may read as the provenance key (C4)."""
+    """Reject lines that another YAML reader may read as the `muniment` key, unlike this reader."""
     for field in fields:
         if field.key is not None:
             continue
@@ -278,7 +297,7 @@ def _edit_front_matter(
 
 
 def _read_value(field: Field | None, reader: Callable[[str, Sequence[str]], T], notes: list[str]) -> T | None:
-    """Return the value of a key, or None and a note if it cannot be read."""
+    """Return the value of a key. If it cannot be read, add a note and return None."""
     if field is None:
         return None
     try:
@@ -308,7 +327,7 @@ def _read_time(first: str, rest: Sequence[str]) -> str | None:
     if value is None:
         return None
     with suppress(ValueError, OverflowError):
-        if _DATE.match(value):  # fromisoformat alone reads a bare number as a date, too
+        if _DATE.match(value):  # fromisoformat alone also reads a bare number as a date
             found = datetime.fromisoformat(value)
             return (
                 value if len(value) == _DAY_CHARS else format_utc(found.replace(tzinfo=found.tzinfo or UTC))
@@ -329,7 +348,7 @@ def _read_object(first: str, rest: Sequence[str]) -> Mapping[str, object]:
 
 
 def _describe_key(key: str) -> str:
-    """Return a key for a note: known keys by name; others are text of the file and stay out."""
+    """Return the name of a known key, for a note; else a general phrase, because notes quote no file text."""
     return (
         key
         if key in ("name", "description", "type", "keywords", EXPIRY_KEY, ENDS_KEY, PROVENANCE_KEY)
@@ -338,10 +357,7 @@ def _describe_key(key: str) -> str:
 
 
 def _list_body_lines(body: str) -> Iterator[tuple[bool, str]]:
-    """Yield the lines of the body outside code blocks that are not empty after cleaning.
-
-    Each is (is a heading, its text).
-    """
+    """Yield the lines of a body as (is a heading, text), without code blocks and empty lines."""
     fence = ""
     for line in body.splitlines():
         marker = _FENCE.match(line)

@@ -1,15 +1,15 @@
-"""Read JSON strictly: every other reader of the same bytes gets the same value.
+"""Read JSON strictly, so that every other reader of the same bytes gets the same value.
 
 J1 The text is exactly one JSON document; no object has a key twice.
-J2 Every number is finite, every text can be encoded as UTF-8, and `json.dumps` can write the value again.
+J2 Every number is finite, every string can be encoded as UTF-8, and `json.dumps` can write the value again.
 
-Not limited here: the size of the text; its source limits it. The interpreter limits the nesting, to a
-thousand levels or a few thousand. So code that walks a value does not recurse.
+Not limited here: the size of the text, which its source limits. The interpreter limits the nesting to a
+thousand levels or a few thousand, so code that walks a value does not recurse.
 
-Some modules read differently on purpose. The headers of the fence contain file names that are not UTF-8, and
-nest less (`sandbox.fence.wire`). Data written by this program is read with plain `json`. A file of another
-program is also read plainly: its own reader decides which duplicate key counts. If such data may be damaged,
-`read_json_or_none` reads it.
+Some modules read JSON differently on purpose. The headers of the fence contain file names that are not UTF-8,
+and nest less (`sandbox.fence.wire`). Data written by this program is read with plain `json`. A file of
+another program is read plainly too: the reader of that program decides which duplicate key counts. If such
+data may be damaged, `read_json_or_none` reads it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ _WHITE_SPACE: Final = " \t\n\r"
 
 
 class NotJson(ValueError):
-    """A text is not one strict JSON document. The message does not contain the text."""
+    """The text is not one strict JSON document. The message of this error does not contain the text."""
 
 
 def parse_json(text: str | bytes, *, allow_byte_order_mark: bool = True, repair: bool = False) -> Any:
-    """Return the value of `text`: one JSON document, with optional white space around it.
+    """Return the value of `text`, which must be one strict JSON document, with or without outer spaces.
 
     Args:
         text: the complete text.
-        allow_byte_order_mark: allow a byte order mark at the start; some model servers send one.
-        repair: replace lone surrogates by U+FFFD instead of rejecting the text: clients that cut texts in the
-            middle of an emoji send them.
+        allow_byte_order_mark: whether to allow a byte order mark at the start; some model servers send one.
+        repair: whether to replace lone surrogates by U+FFFD instead of rejecting the text. Clients that cut
+            texts in the middle of an emoji send them.
 
     Raises:
-        NotJson: the text is anything else, or is not UTF-8 (J1, J2).
+        NotJson: the text is not exactly one document or not UTF-8, has a duplicate key, or has a value that
+            JSON cannot express.
 
     Cost: linear; the document is parsed once and written once.
     """
@@ -44,7 +45,7 @@ def parse_json(text: str | bytes, *, allow_byte_order_mark: bool = True, repair:
         try:
             text = text.decode()
         except UnicodeDecodeError:
-            raise NotJson("this is not UTF-8") from None
+            raise NotJson("the text is not UTF-8") from None
     text = (text.removeprefix(_BYTE_ORDER_MARK) if allow_byte_order_mark else text).strip(_WHITE_SPACE)
     value, end = parse_first_json(text, 0, repair=repair)
     if end != len(text):
@@ -53,7 +54,7 @@ def parse_json(text: str | bytes, *, allow_byte_order_mark: bool = True, repair:
 
 
 def read_json_or_none(text: str | bytes) -> Any:
-    """Return the value of a JSON text as Python reads it, or None if it is invalid or nested too deep."""
+    """Return the value of a JSON text by Python's `json`; None if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -61,10 +62,10 @@ def read_json_or_none(text: str | bytes) -> Any:
 
 
 def find_request_id_problem(message: object) -> str | None:
-    """Return the problem with the id of a JSON-RPC request, or None.
+    """Return the problem with the id of a JSON-RPC request; None if the id is valid or missing.
 
     Args:
-        message: the value of a JSON text.
+        message: the parsed JSON message.
 
     Source: jsonrpc.org/specification, "Request object"; the Model Context Protocol also forbids null.
     """
@@ -77,15 +78,15 @@ def find_request_id_problem(message: object) -> str | None:
 
 
 def parse_first_json(text: str, start: int, *, repair: bool = False) -> tuple[Any, int]:
-    """Return the document that begins exactly at `text[at]`, and its end; the rest is not read.
+    """Return the strict JSON document that begins exactly at `text[start]`, and the position of its end.
 
     Args:
         text: any text.
-        start: the start position.
+        start: the start position. Text after the document is not read.
         repair: as in `parse_json`.
 
     Raises:
-        NotJson: no document begins there, or it breaks J1 or J2.
+        NotJson: no document begins at `start`, has a duplicate key, or has a value that JSON cannot express.
 
     Cost: linear in the document; if none can be read, linear in the rest of the text.
     """
@@ -115,20 +116,20 @@ def replace_lone_surrogates(text: str) -> str:
 
 
 def normalize_arguments(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a client in the one form that is checked.
+    """Return the arguments that a client sent, in one normal form for the checks.
 
     Null members are dropped, and a number without a fraction becomes an integer (5.0 is 5). U+FFFD replaces
-    each lone surrogate, also in objects and lists, down to `_DEPTH` levels.
+    each lone surrogate. Objects and lists are changed down to `_DEPTH` levels.
     """
     return {name: _normalize_value(value, _DEPTH) for name, value in sent.items() if value is not None}
 
 
 _DEPTH: Final = 2
-"""Levels of nesting that are normalized; deeper values are rejected unchanged."""
+"""Levels of nesting that are normalized. Deeper values stay unchanged, and the checks reject them."""
 
 
 def describe_mistake(mistake: Mapping[str, Any]) -> str:
-    """Return a short text for one of pydantic's errors about an argument."""
+    """Return a short text that describes what pydantic found wrong with an argument."""
     known = {
         "missing": "is missing",
         "string_type": "is not a string",
@@ -155,8 +156,8 @@ def _normalize_value(value: Any, depth: int) -> Any:
 def repair_json(text: bytes) -> bytes | None:
     """Return a JSON document with U+FFFD in place of lone surrogates, except in its member names.
 
-    Return None if it is not JSON, or is a message whose id has a lone surrogate: a response could not repeat
-    the id.
+    Return None if the text is not JSON, or if it is a message whose id has a lone surrogate: a response could
+    not repeat that id.
     """
     try:
         found = parse_json(text, repair=True)
@@ -166,7 +167,7 @@ def repair_json(text: bytes) -> bytes | None:
 
 
 def has_broken_id(message: object) -> bool:
-    """Return whether the id of a JSON-RPC message had a lone surrogate."""
+    """Return whether the id of a JSON-RPC message had a lone surrogate, which U+FFFD has replaced."""
     request_id = message.get("id") if isinstance(message, dict) else None
     return isinstance(request_id, str) and "\ufffd" in request_id
 
@@ -180,7 +181,7 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; reject duplicate keys, because readers differ in which one they use."""
+    """Return an object with these members; reject duplicate keys, because readers treat them differently."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise NotJson("an object has the same key twice")

@@ -1,21 +1,21 @@
-"""Find when a fact ends, from the option of a caller or from the text of the fact. Pure.
+"""Find when a fact ends, from the option of a caller or from the text of the fact.
 
 A day `D` always means the complete day in the time zone of this process: "until D" includes D, and an entry
 that expires on D does so when D is over.
 
-- U1. `parse_expiry` accepts today or a later day (`2026-12-31`), or a number of days (`30d`), and nothing
-  else.
-- U2. `find_end` finds a date after a word for `until`, in the languages of `expiry.toml`, only if the date is
+- U1. `parse_expiry` accepts only today or a later day (`2026-12-31`), or a number of days (`30d`).
+- U2. `find_end` finds a date after a word for `until`, in the languages of `expiry.toml`. The date must be
   complete: with its year, or as the next such day (`Friday`, `4 March`, the end of the month).
-- U3. In doubt it finds none. Cases of doubt: a sentence has no end, or one that is not a date ("until the
-  release"); something else follows ("then", "but"), or the event repeats ("every"); the date is in a range of
-  days or months ("Monday until Friday"); the date does not exist, is ambiguous, or has passed; it has no
-  year, and the sentence is about the past ("lived in Rome until June 3").
-- U4. It finds none if the end is the subject of the sentence: a warranty, a contract, a deadline ("the
-  warranty runs until D"). Such a fact is still needed after D.
+- U3. If it is uncertain when the fact ends, `find_end` returns None. Uncertain are: a sentence without an
+  end, or with an end that is not a date ("until the release"); a sentence that continues ("then", "but") or
+  repeats ("every"); a range of days or months ("Monday until Friday"); a date that does not exist, is
+  ambiguous, or has passed; and a date without a year in a sentence about the past ("lived in Rome until June
+  3").
+- U4. `find_end` also returns None if the end is the subject of the sentence: a warranty, a contract, a
+  deadline ("the warranty runs until D"). Such a fact is still needed after D.
 
-An end in a text is a hint: it hides and removes nothing (ADR 0054). So in doubt an entry lasts. An entry ends
-as a unit: a text of several sentences ends only if all of them do, with the last of them.
+An end in a text is a hint: it hides and removes nothing (ADR 0054). Therefore an entry without a certain end
+does not end. A text of several sentences ends only if all sentences do, on the latest of their days.
 
 Not guaranteed: that every end is found.
 """
@@ -35,10 +35,10 @@ from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
 
 MAX_DAYS: Final = 36_500
-"""Maximum days from today for an end: a hundred years."""
+"""Maximum number of days from today to the end of a fact: a hundred years."""
 
 MAX_CHARS: Final = 2_000
-"""Maximum characters of a fact that is checked for an end; longer texts are not facts that end."""
+"""Maximum number of characters of a fact that is searched for an end. Longer texts do not end as a whole."""
 
 _DAYS: Final = re.compile(r"([0-9]{1,5})\s*d", re.IGNORECASE)
 _ISO: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -57,14 +57,15 @@ _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 
 _MAX_WORDS_AFTER_DATE: Final = 4
-"""Maximum words after a date, from "is valid" on, for a sentence about the end itself: its subject."""
+"""Maximum number of words after a date, from "is valid" on, in a sentence whose subject is the end itself."""
 
 _END_SUBJECT: Final = ("about", "subject", "state", "event", "passing")
-"""The keys of a language that make up an `_EndSubject`, in the order of its attributes."""
+"""The keys of a language in `expiry.toml` for an `_EndSubject`, in the order of its attributes."""
 
 _MIN_OTHER_WORDS: Final = 2
-"""A sentence with more words than this apart from its date, or more characters in scripts without spaces,
-states a fact.
+"""A sentence states a fact if it has more words than this, without its date.
+
+In scripts without spaces, characters are counted instead of words.
 """
 
 
@@ -74,7 +75,8 @@ class End:
 
     Attributes:
         day: the last day on which the fact is true.
-        is_explicit: the caller gave the day, and the entry is hidden after it; False: the text states it.
+        is_explicit: True: the caller gave the day, and the entry is hidden after it; False: the text states
+            it.
     """
 
     day: date
@@ -82,15 +84,16 @@ class End:
 
 
 def compute_local_day(time: datetime | None = None) -> date:
-    """Return the day of a time, or of now, in the time zone of this process."""
+    """Return the day of a time in the time zone of this process; None: the current time."""
     return (time or datetime.now(UTC)).astimezone().date()
 
 
 def compute_expiry_time(expires: str) -> str:
-    """Return the time when an entry expires, in the format of the ledger.
+    """Return the time when an entry expires, in the format of the ledger (ISO-8601, UTC, milliseconds).
 
     Args:
-        expires: as in `content.entry.Entry`: a day, which is over at local midnight; or a time in UTC.
+        expires: the value of `content.entry.Entry.expires`: a time in UTC; or a day, which is over at local
+            midnight.
     """
     if len(expires) != _DAY_CHARS:
         return expires
@@ -98,7 +101,7 @@ def compute_expiry_time(expires: str) -> str:
         over = datetime.fromisoformat(expires) + timedelta(days=1)
         return format_utc(over.astimezone())
     except OverflowError:
-        return expires  # The first or the last possible day.
+        return expires  # The time is outside the range of datetime.
 
 
 def format_utc(time: datetime) -> str:
@@ -107,20 +110,34 @@ def format_utc(time: datetime) -> str:
 
 
 def is_expired(expires: str | None, now: str) -> bool:
-    """Return whether an entry has expired at a time in the format of the ledger."""
+    """Return whether an entry has expired at the time `now`.
+
+    Args:
+        expires: the value of `content.entry.Entry.expires`; None: the entry never expires.
+        now: a time in the format of the ledger.
+    """
     return expires is not None and compute_expiry_time(expires) <= now
 
 
 def has_ended(ends: str | date | None, time: datetime | None = None) -> bool:
-    """Return whether the last day in the text of an entry has passed."""
+    """Return whether the last day on which a fact is true has passed.
+
+    Args:
+        ends: that day; None: the fact does not end.
+        time: the time to compare with; None: the current time.
+    """
     return ends is not None and str(ends) < str(compute_local_day(time))
 
 
 def parse_expiry(text: str, today: date) -> date:
-    """Return the last day that a caller gives (U1).
+    """Return the last day of validity that a caller gave as a day (`2026-12-31`) or a number of days (`30d`).
+
+    Args:
+        text: the option of the caller.
+        today: the current day.
 
     Raises:
-        ValueError: it is not such a day, has passed, or is not within `MAX_DAYS`.
+        ValueError: the text has another form, or the day has passed or is more than `MAX_DAYS` away.
     """
     stripped = text.strip()
     found = None
@@ -134,11 +151,14 @@ def parse_expiry(text: str, today: date) -> date:
 
 
 def find_end(fact: str, today: date) -> date | None:
-    """Return the last day on which a fact is true according to its text (U2); None if uncertain (U3, U4).
+    """Return the last day on which a fact is true according to its text; None if that is uncertain.
+
+    A day is found after a word for `until`, as in "until 2026-12-31" or "until Friday". The rules U2 to U4 of
+    the module docstring define what is certain.
 
     Args:
         fact: any text.
-        today: day of the statement.
+        today: the day on which the fact was stated.
 
     Cost: linear; 0.1 ms for a sentence without a word for `until`, 1 ms with one.
     """
@@ -160,9 +180,10 @@ def _is_in_future(found: date, today: date) -> bool:
 
 
 def _fold_text(text: str) -> str:
-    """Return `text` folded, with one kind of apostrophe.
+    """Return `text` folded for the search, with one kind of apostrophe.
 
-    The accents of Latin, Greek and Cyrillic are left out, and the periods of ordinal numbers (`4. floor`).
+    Removed are the accents of Latin, Greek and Cyrillic letters, and the periods of ordinal numbers (`4.
+    floor`).
     """
     bare = "".join(
         char
@@ -181,11 +202,11 @@ class _EndSubject:
     """Words that distinguish a fact about an end ("the warranty runs until D") from a fact that ends.
 
     Attributes:
-        lasting: words for "is valid", "runs"; they count if only the end is next to them.
+        lasting: words for "is valid", "runs"; they count only directly next to the end.
         subject: words for "warranty", "contract".
         state: words for "closed", "away"; a sentence with one of them is about a temporary state.
         event: words for "hand in", "exam": the end is a deadline or the end of an appointment.
-        passing: words for "use", "price"; like `state`, unless there is an event.
+        passing: words for "use", "price"; they count like `state`, unless the sentence has an `event` word.
     """
 
     lasting: re.Pattern[str]
@@ -195,7 +216,13 @@ class _EndSubject:
     passing: re.Pattern[str]
 
     def is_subject_of(self, sentence: str, start: int, stop: int) -> bool:
-        """Return whether a sentence with a date from `start` to `stop` is about the end itself."""
+        """Return whether the subject of a sentence is the end itself, so that the fact does not end.
+
+        Args:
+            sentence: the folded sentence.
+            start: the offset of the date with its word for `until`.
+            stop: the offset after the date and that word.
+        """
         before, after = sentence[:start].rstrip(" ,:("), sentence[stop:].strip(" ,:).!")
         rest = f"{before} | {after}"
         for words, answer in ((self.state, False), (self.event, True), (self.passing, False)):
@@ -215,17 +242,20 @@ class _EndSubject:
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    """The expressions of one language, compiled.
+    """The compiled expressions of one language.
 
     Attributes:
         ends: finds a date with the word for `until` next to it.
-        bare: finds that word alone; more matches than dates mean that one has no date.
-        days, months: from their words to their numbers, from 0 and from 1.
-        day_or_month: finds a word for a day or month.
+        bare: finds the word for `until` alone. If it matches more often than `ends`, one of the words has no
+            date.
+        days: the number of each weekday name, from 0.
+        months: the number of each month name, from 1.
+        day_or_month: finds the name of a day or month; None: no names are listed.
+        doubt: finds a word that makes every end in the sentence uncertain, such as "then".
+        past: finds a word for the past; then a date needs a year.
         end_subject: decides whether a sentence is about the end itself.
-        hint: finds a word of the language, if a numeric date needs one next to it; None: it does not.
-        doubt: finds a word because of which nothing ends.
-        past: finds a word because of which only a date with a year is in the future.
+        hint: finds a word of the language that a numeric date requires in its sentence; None: not required.
+        day_first: whether `1/2/2026` is the first of February.
     """
 
     ends: re.Pattern[str]
@@ -241,7 +271,7 @@ class _Language:
 
 
 def _find_sentence_end_date(sentence: str, today: date) -> date | None:
-    """Return the end of a sentence if exactly one is certain."""
+    """Return the day on which a folded sentence ends, if exactly one day is certain."""
     found: dict[tuple[int, int], date | None] = {}
     for language in _load_languages():
         dates = list(language.ends.finditer(sentence))
@@ -249,7 +279,7 @@ def _find_sentence_end_date(sentence: str, today: date) -> date | None:
             dates = [each for each in dates if not _SIGNS.search(each["date"])]
         if not dates:
             continue
-        # In Polish and Czech the word also means "to".
+        # In Polish and Czech the word for `until` also means "to".
         has_others = language.hint is None and len(language.bare.findall(sentence)) > len(dates)
         if has_others or len(dates) > 1 or language.doubt.search(sentence):
             return None
@@ -298,12 +328,12 @@ def _read_date(found: re.Match[str], language: _Language, sentence: str, today: 
 
 
 def _read_date_part(part: Mapping[str, str], name: str) -> str:
-    """Return the part of a date with that name in any of its forms."""
+    """Return a part of a date, such as `year`, from the groups of all forms of date (`year1`, `year2`)."""
     return next((text for key, text in part.items() if key.rstrip("0123456789") == name), "")
 
 
 def _read_slash_date(first: int, second: int, year: int, language: _Language) -> date | None:
-    """Return a date such as 31/12/2026, or None if it is ambiguous."""
+    """Return the date for `31/12/2026` or `12/31/2026`; None if it is ambiguous."""
     most_months = 12
     if language.day_first or first > most_months:
         return date(year, second, first)
@@ -311,7 +341,7 @@ def _read_slash_date(first: int, second: int, year: int, language: _Language) ->
 
 
 def _has_other_dates(sentence: str, found: re.Match[str], language: _Language) -> bool:
-    """Return whether the sentence has another day or month: a range, or a repeated time."""
+    """Return whether the sentence names another day or month, as in a range or a repeated time."""
     start, end = found.span("date")
     return language.day_or_month is not None and any(
         not start <= each.start() < end for each in language.day_or_month.finditer(sentence)
@@ -334,13 +364,13 @@ def _load_tables() -> dict[str, dict[str, str]]:
 
 @cache
 def _load_languages() -> tuple[_Language, ...]:
-    """Return the languages of the package. Cost: about 20 ms, once per process."""
+    """Return the compiled languages of `expiry.toml`. Cost: about 20 ms, once per process."""
     return tuple(map(_compile_language, _load_tables().values()))
 
 
 @cache
 def _compile_sentence_end() -> re.Pattern[str]:
-    """Return a pattern for the end of a sentence; the period of `4. April` is not one."""
+    """Return a pattern for the end of a sentence. The period of `4. April` is not the end of one."""
     months = [word for table in _load_tables().values() for word in _list_words(table, "months")]
     return re.compile(
         rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+(?:{_build_word_source(months)}|[0-9]))"
@@ -375,7 +405,7 @@ def _compile_language(table: Mapping[str, str]) -> _Language:
 
 
 def _build_range_source(table: Mapping[str, str]) -> str:
-    """Return an alternative for "from 4 January to" at the beginning of a sentence."""
+    """Return an alternative of an expression for "from 4 January to" at the beginning of a sentence."""
     return "".join(
         rf"|\A\s*{re.escape(first)}\s(?:\w+\s)?[0-9][^;!?]{{0,30}}?\s{re.escape(last)}(?!\w)"
         for first, last in _list_groups(table, "range")
@@ -383,7 +413,7 @@ def _build_range_source(table: Mapping[str, str]) -> str:
 
 
 def _build_date_source(table: Mapping[str, str], months: Mapping[str, int], days: Mapping[str, int]) -> str:
-    """Return an expression for a date in a language, with the names of its parts."""
+    """Return an expression for a date in a language, with named groups for its parts."""
     forms = [
         rf"{_YEAR.format(2)}\s?[\u5e74\ub144]\s?{_MONTH.format(2)}\s?[\u6708\uc6d4]\s?{_DAY.format(2)}\s?{_DAY_SIGN}",
         rf"{_MONTH.format(3)}\s?[\u6708\uc6d4]\s?{_DAY.format(3)}\s?{_DAY_SIGN}",
@@ -427,7 +457,10 @@ def _list_groups(table: Mapping[str, str], key: str) -> Iterator[list[str]]:
 
 
 def _build_form_source(words: list[str]) -> str:
-    """Return an expression for any of the words, or for no match; `*` is any letters, `?` one letter."""
+    """Return an expression for any of the words; without words, it never matches.
+
+    In a word, `*` matches any letters, and `?` one letter.
+    """
     forms = []
     for word in words:
         is_unspaced = re.search(f"[{_UNSPACED}]", word) is not None
@@ -437,7 +470,10 @@ def _build_form_source(words: list[str]) -> str:
 
 
 def _build_word_source(words: list[str] | Mapping[str, int], name: str = "") -> str:
-    """Return an expression for any of the words, longest first; complete words in scripts with spaces."""
+    """Return an expression for any of the words, longest first.
+
+    In scripts with spaces, only complete words match.
+    """
     alternatives = []
     for word in sorted(words, key=len, reverse=True):
         is_unspaced = re.search(f"[{_UNSPACED}]", word) is not None

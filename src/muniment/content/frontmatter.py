@@ -7,13 +7,13 @@ body.
 Guarantees, for every text:
 
 - F1. A line that starts in column 0 and has the form of a key always begins a key, as YAML 1.2 demands
-  (continuation lines are indented). So an open quote cannot hide a key that follows it. Lax YAML 1.1
-  readers disagree about such files. All readers disagree if one quote or bracket is around all the lines.
+  (continuation lines are indented). So an open quote cannot hide a key that follows it. Lax YAML 1.1 readers
+  disagree about such files. All readers disagree if one quote or bracket encloses all the lines.
 - F2. Line breaks are the ones of YAML 1.1 (CR LF, LF, CR, U+0085, U+2028, U+2029): another reader never sees
-  a line that this one misses.
-- F3. Offsets refer to the text as given, so that a line can be added or removed without changing another one.
+  a line that this reader misses.
+- F3. Offsets refer to the original text, so that a line can be added or removed without changing another one.
 
-Linear in `MAX_FRONT_MATTER_BYTES`, for a text of any length.
+The time is linear in `MAX_FRONT_MATTER_BYTES`, for a text of any length.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ _ESCAPES: Final = {
 
 
 def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
-    """Return the text of a scalar, or None if YAML reads null.
+    """Return the text of a YAML scalar, or None if its value is null.
 
     Args:
         first: the text after the colon on the line of the key.
         rest: the lines below that belong to the key, without their line breaks.
 
     Raises:
-        ValueError: the value is not a scalar of the subset.
+        ValueError: the value is not a scalar of the supported subset of YAML.
     """
     first = first.lstrip(" \t")
     if first.startswith(("|", ">")):
@@ -119,6 +119,10 @@ def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
 def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
     """Return the texts of a flow list `[a, "b"]`, or of a block list of plain or quoted scalars.
 
+    Args:
+        first: the text after the colon on the line of the key.
+        rest: the lines below that belong to the key, without their line breaks.
+
     Raises:
         ValueError: the value is not such a list.
     """
@@ -127,13 +131,13 @@ def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
     if first.startswith("["):
         return _read_flow_list("\n".join([first, *rest]))
     if not _is_blank_or_comment(first):
-        raise ValueError("is not a list")
+        raise ValueError("is not a list, such as [a, b]")
     values = (read_scalar(item[0], item[1:]) for item in _split_block_items(rest))
     return tuple(value for value in values if value)
 
 
 def read_quoted(text: str) -> tuple[str, int]:
-    """Return the value of the quoted scalar at the start of `text`, and its end.
+    """Return the value of the quoted scalar at the start of `text`, and the offset after its closing quote.
 
     Raises:
         ValueError: the quote is not closed, or an escape in it is not a character.
@@ -156,10 +160,10 @@ def read_quoted(text: str) -> tuple[str, int]:
 
 
 def decode_escapes(text: str) -> str:
-    """Return `text` with every escape of double quotes replaced by its meaning, also outside quotes.
+    r"""Return `text` with every YAML escape (such as `\u0041`) decoded, inside and outside quotes.
 
-    An escape that means a line break stays, so that lines keep their numbers. Adjacent surrogate halves are
-    joined; other halves stay.
+    An escape for a line break stays, so that lines keep their numbers. Adjacent surrogate halves become one
+    character; other halves stay.
     """
     return (
         _ESCAPE.sub(_decode_escape, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
@@ -167,7 +171,7 @@ def decode_escapes(text: str) -> str:
 
 
 def quote_scalar(text: str) -> str:
-    """Return `text` as a scalar on one line: plain if that is unambiguous, else in double quotes (S2)."""
+    """Return `text` as a YAML scalar on one line: plain if that is unambiguous, else in double quotes."""
     plain = (
         text[:1].isalpha()
         and not text.endswith((" ", ":"))
@@ -180,7 +184,7 @@ def quote_scalar(text: str) -> str:
 
 
 def escape_json(json_text: str) -> str:
-    """Escape every character of a JSON text that YAML reads as a line break or does not allow."""
+    """Return a JSON text in which characters that YAML would read as line breaks or reject are escaped."""
     return _TO_ESCAPE.sub(
         lambda found: found[0] if found[0] in '"\\' else _escape_character(found), json_text
     )
@@ -188,7 +192,7 @@ def escape_json(json_text: str) -> str:
 
 def _require_printable(lines: Sequence[str]) -> None:
     if any(_UNPRINTABLE.search(line) for line in lines):
-        raise ValueError("contains a character that YAML does not allow")
+        raise ValueError("contains a character that YAML does not allow; remove it")
 
 
 def _is_blank_or_comment(line: str) -> bool:
@@ -212,13 +216,13 @@ def _read_plain(lines: Sequence[str]) -> str:
         if found := _COMMENT.search(f" {text}"):
             text, ended = text[: found.start()].rstrip(" \t"), True
         if ": " in text or ":\t" in text or text.endswith(":"):
-            raise ValueError("is a map")
+            raise ValueError("looks like a map because of a colon; put it in quotes")
         texts.append(text)
     return _fold_lines(texts)
 
 
 def _fold_lines(lines: Sequence[str]) -> str:
-    """Join lines as YAML folds them: a break becomes a space, each blank line a line break."""
+    """Join lines as YAML folds them: a line break becomes a space, and each blank line a line break."""
     parts: list[str] = []
     blank = 0
     for line in lines:
@@ -232,13 +236,13 @@ def _fold_lines(lines: Sequence[str]) -> str:
 
 def _require_plain_start(text: str) -> None:
     if text[0] in _INDICATORS or (text[0] in "-?:" and text[1:2] in ("", " ", "\t")):
-        raise ValueError("is neither a string nor a list of strings")
+        raise ValueError("is neither a string nor a list of strings; put it in quotes")
 
 
 def _read_block(header: str, rest: Sequence[str]) -> str:
     match = _BLOCK_HEADER.fullmatch(header)
     if match is None:
-        raise ValueError("has an invalid block header")
+        raise ValueError("has invalid text after `|` or `>`")
     digit = match[2] or match[3]
     content = next((line for line in rest if line.strip(" ")), "")
     indent = int(digit) if digit else len(content) - len(content.lstrip(" "))
@@ -271,7 +275,7 @@ def _join_block(lines: Sequence[str], *, folded: bool) -> str:
 
 
 def _split_block_items(lines: Sequence[str]) -> list[list[str]]:
-    """Return the items of a block list: the text after each dash, and the deeper lines below it."""
+    """Return the items of a block list: for each, the text after the dash, then the deeper lines below it."""
     items: list[list[str]] = []
     depth = 0
     for line in lines:
@@ -282,13 +286,13 @@ def _split_block_items(lines: Sequence[str]) -> list[list[str]]:
                 items[-1].append("")
         elif (text == "-" or text.startswith("- ")) and (not items or indent == depth):
             if text[1:].lstrip(" ").startswith(("|", ">")):
-                raise ValueError("is not a plain list")
+                raise ValueError("is not a list of texts, such as [a, b]")
             items.append([text[1:]])
             depth = indent
         elif items and indent > depth:
             items[-1].append(line)
         else:
-            raise ValueError("is not a plain list")
+            raise ValueError("is not a list of texts, such as [a, b]")
     return items
 
 
@@ -304,7 +308,7 @@ def _read_flow_list(text: str) -> tuple[str, ...]:
         if text[position : position + 1] == ",":
             position += 1
         elif text[position : position + 1] != "]":
-            raise ValueError("is not a plain list")
+            raise ValueError("is not a list of texts, such as [a, b]")
     line_end, *below = text[position + 1 :].split("\n")
     if not _is_comment_or_empty(line_end) or not all(_is_blank_or_comment(line) for line in below):
         raise ValueError("has text after its closing bracket")
@@ -320,11 +324,11 @@ def _read_flow_item(text: str, position: int) -> tuple[str, int]:
         end += 1
     raw = text[position:end].strip(" \t\n")
     if not raw or raw.startswith("?"):  # YAML 1.1 reads any `?` here as the start of a map
-        raise ValueError("is not a plain list")
+        raise ValueError("is not a list of texts, such as [a, b]")
     _require_plain_start(raw)
     item = _fold_lines([line.strip(" \t") for line in raw.split("\n")])
     if ": " in item or ":\n" in item or ":\t" in item or item.endswith(":") or re.search(r"\s#", item):
-        raise ValueError("is not a plain list")
+        raise ValueError("is not a list of texts, such as [a, b]")
     return item, end
 
 
@@ -367,8 +371,9 @@ def _escape_character(match: re.Match[str]) -> str:
 # -- frontmatter -------------------------------------------------------------------------------------
 
 MAX_FRONT_MATTER_BYTES: Final = 8_192
-"""UTF-8 bytes from the start of the file to the end of the closing line. Entries need a fiftieth of it, and a
-listing can read as much of every file.
+"""Maximum number of UTF-8 bytes from the start of the file to the end of the closing line.
+
+Entries need a fiftieth of it. A listing reads at most this much of every file.
 """
 
 BYTE_ORDER_MARK: Final = "\ufeff"
@@ -383,12 +388,12 @@ class Field:
     """A top-level key with the lines that belong to it.
 
     Attributes:
-        key: the key; None: the line has another form.
-        line: number of its first line in the file, from 1.
-        start: offset of its first character.
-        end: offset after the line break of its last line; later comments and blank lines are excluded.
+        key: the key; None: the line does not have the form `key: value`.
+        line: the number of its first line in the file, from 1.
+        start: the offset of its first character.
+        end: the offset after the line break of its last line, without later comments and blank lines.
         first: the text after the colon.
-        rest: the lines below, without line breaks.
+        rest: the lines below that belong to the key, without line breaks.
     """
 
     key: str | None
@@ -401,12 +406,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """The front matter of a text.
+    """The front matter of a text; all offsets refer to that text.
 
     Attributes:
-        fields: in the order of the file.
-        close: offset of the closing line; a further key is inserted before it.
-        body: offset of the body.
+        fields: the keys in the order of the file.
+        close: the offset of the closing line; a new key is inserted before it.
+        body: the offset of the body.
         newline: the line break of the opening line.
     """
 
@@ -425,12 +430,12 @@ class _Line:
 
 
 def starts_front_matter(text: str) -> bool:
-    """Return whether `text` starts like front matter, closed or not."""
+    """Return whether `text` begins with the opening line of front matter, closed or not."""
     return _OPENING.match(text) is not None
 
 
 def find_front_matter(text: str) -> FrontMatter | None:
-    """Return the front matter of `text`; None: it is missing or does not close within the limit."""
+    """Return the front matter of `text`; None if it is missing or does not close within the size limit."""
     opening = _OPENING.match(text)
     if opening is None:
         return None
@@ -447,10 +452,10 @@ def find_front_matter(text: str) -> FrontMatter | None:
 
 
 def decode_front_matter(text: str) -> str | None:
-    """Return `text` with the escapes of its front matter decoded; None: it cannot contain any.
+    """Return `text` with the escapes of its front matter decoded; None if it cannot contain any escape.
 
     YAML readers differ, so every escape counts, in any key or value. The text before the first double quote
-    is unchanged: escapes exist only in double quotes. Lines keep their numbers.
+    is unchanged, because escapes exist only in double quotes. Lines keep their numbers.
     """
     front = find_front_matter(text) if "\\" in text else None
     if front is None:
@@ -460,7 +465,7 @@ def decode_front_matter(text: str) -> str | None:
 
 
 def find_line_break(text: str) -> str:
-    """Return the first line break of `text` that all readers accept, or LF if it has none."""
+    """Return the first line break of `text` that all readers accept, or LF if the text has none."""
     found = re.search("\r\n|\n|\r", text)
     return found[0] if found else "\n"
 
@@ -483,7 +488,8 @@ def _split_lines(text: str, start: int) -> Iterator[_Line]:
 
 def _group_fields(lines: list[_Line]) -> Iterator[Field]:
     group: list[_Line] = []
-    pending: list[_Line] = []  # blank lines and comments belong to a key only if more of its lines follow
+    # blank lines and comments belong to a key only if more lines of that key follow
+    pending: list[_Line] = []
     for line in lines:
         if not line.text.strip(" \t") or line.text.startswith("#"):
             pending.append(line)

@@ -1,18 +1,16 @@
-"""Reject characters that a reader of a file would not see (content gates).
+"""Reject characters that a reader of a file would not see. Each check is called a gate.
 
 Guarantees, for the gates that are turned on:
 
 - G1. `control`: no control characters except tab, line feed and carriage return; neither U+2028 nor U+2029.
 - G2. `ansi`: no ESC, and no C1 characters that begin a terminal sequence.
-- G3. `bidi`: no embedding, override or isolate. A single U+200E, U+200F or U+061C passes if one of the three
-  characters on either side is a right-to-left letter and neither neighbour is another such mark.
+- G3. `bidi`: no embedding, override or isolate. A single mark (U+200E, U+200F or U+061C) passes if a
+  right-to-left letter is among the three characters on either side. Neither neighbour may be another mark.
 - G4. `tag-chars`: no tag characters (U+E0000 to U+E007F) outside the flags of England, Scotland and Wales.
 - G5. `zero-width`: no other character that is invisible by Unicode (format characters, fillers, variation
-  selectors). Exceptions:
-  - U+FEFF as the first character;
-  - ZWJ and ZWNJ after a virama (RFC 5892, A.1 and A.2);
-  - ZWJ between a letter and a virama, which Bengali and Kannada need;
-  - ZWNJ next to a letter of a joining script, with a letter or digit on its other side (A.1, with complete
+  selectors). Exceptions: - U+FEFF as the first character; - ZWJ and ZWNJ after a virama (RFC 5892, A.1 and
+  A.2); - ZWJ between a letter and a virama, which Bengali and Kannada need; - ZWNJ next to a letter of a
+  joining script, with a letter or digit on its other side (A.1, with complete
     scripts in place of joining types, which Python does not know);
   - ZWJ and ZWNJ that end a word, directly after a letter of a joining script and before a full stop, white
     space or the end, which Persian and Sorani need;
@@ -23,11 +21,11 @@ Guarantees, for the gates that are turned on:
   displays them, and other programs may need quadratic time to normalize them.
 
 Not guaranteed: text without invisible characters can still deceive (lookalikes, private use, white space of
-many widths). Variation selectors after ideographs pass, and can carry a byte each. Khmer and Thai text that
-marks its words with U+200B is rejected: it looks the same as hidden data. One linear pass. A fact from a
-caller passes through `drop_invisible` before any gate reads it.
+many widths). Variation selectors after ideographs pass, and each can hide a byte. Khmer and Thai text that
+marks its words with U+200B is rejected, because it looks the same as hidden data. A fact from a caller passes
+through `drop_invisible` before any gate reads it. The time is linear.
 
-Attacked in tests/units/content/test_gates.py.
+Attacks on these rules are in tests/units/content/test_gates.py.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
 """The gates of this module that a policy may turn off, by their names in policies."""
 
 MARKS_GATE: Final = "marks"
-"""The gate that a policy cannot turn off (G7)."""
+"""The gate against long runs of combining marks, which a policy cannot turn off."""
 
 _CONTROL: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029"
 _BIDI_MARKS: Final = "\u200e\u200f\u061c"
@@ -92,15 +90,15 @@ _VIRAMA_CLASS: Final = 9  # canonical combining class of a virama, as defined in
 
 
 def decode(data: bytes) -> str:
-    """Decode `data`: the encoding gate, which a policy cannot turn off.
+    """Return the text of `data`, or reject bytes that are not text. A policy cannot turn this check off.
 
     Raises:
-        ToolError: the bytes are not UTF-8 (overlong forms and surrogates are not either), or contain NUL.
+        ToolError: the bytes are not strict UTF-8 (overlong forms and surrogates are invalid), or contain NUL.
     """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise ToolError(f"this is not UTF-8 text: byte {problem.start + 1}", code="not_text") from None
+        raise ToolError(f"this is not UTF-8: invalid byte {problem.start + 1}", code="not_text") from None
     _require_no_nul(text)
     return text
 
@@ -109,23 +107,30 @@ def encode(text: str) -> bytes:
     """Return `text` as the bytes of a file.
 
     Raises:
-        ToolError: the text contains NUL or half a surrogate pair, which are not valid in UTF-8 text.
+        ToolError: the text contains NUL or half a surrogate pair, which no text file may contain.
     """
     _require_no_nul(text)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as problem:
         raise ToolError(
-            f"this is not text: a lone surrogate at {problem.start + 1}", code="not_text"
+            f"this is not text: half a surrogate pair at {problem.start + 1}", code="not_text"
         ) from None
 
 
 def check_text(text: str, reject: Collection[str]) -> None:
-    """Check `text` with the gates listed in `reject` (G1 to G7).
+    """Raise an error if one of the given gates rejects an invisible character in `text`.
+
+    Each gate checks for one kind of character. The gate `marks`, against long runs of combining marks, always
+    applies.
+
+    Args:
+        text: the text.
+        reject: names of gates in `GATES`.
 
     Raises:
-        ContentRejected: the first character that a gate rejects.
-        ValueError: `reject` contains a gate that is not in `GATES`; ignoring it would allow everything.
+        ContentRejected: a gate rejects a character. The error names the first such character and its line.
+        ValueError: `reject` contains a name that is not in `GATES`; ignoring it would allow everything.
     """
     unknown = set(reject).difference(GATES)
     if unknown:
@@ -143,14 +148,14 @@ def check_text(text: str, reject: Collection[str]) -> None:
         for gate in _list_rejecting_gates(text, found.start()):
             if gate in reject:
                 what = f"line {_count_line(text, found.start())} contains U+{ord(found[0]):04X}"
-                raise ContentRejected(f"{what}, which the gate {gate!r} rejects", rule=gate)
+                raise ContentRejected(f"{what}, which the gate {gate!r} rejects; remove it", rule=gate)
 
 
 def drop_invisible(text: str) -> str:
-    """Return `text` without the invisible characters that are pasted from web pages and change no word.
+    """Return `text` without the invisible characters that come from web pages and change no word.
 
-    These are soft hyphens, zero-width spaces, word joiners and byte order marks in any position, and also
-    joiners and non-joiners that neither a script nor an emoji needs (G5). The gates check all others.
+    These are soft hyphens, zero-width spaces, word joiners and byte order marks in any position. Joiners and
+    non-joiners are removed if neither a script nor an emoji needs them. Other characters stay for the gates.
     """
     if text.isascii():
         return text
@@ -165,21 +170,21 @@ def _keep_needed_joiner(text: str, found: re.Match[str]) -> str:
 
 
 def escape_invisible(text: str) -> str:
-    r"""Return `text` with invisible characters written as `\u{…}`, also if a gate would let them pass."""
+    r"""Return `text` with invisible characters written as `\u{…}`, including those that the gates allow."""
     return _NOT_DISPLAYED.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
 
 
 def clean_line(text: str) -> str:
     """Return `text` on one line, with single spaces and without invisible characters.
 
-    Invisible characters that a gate would let pass are also removed, and so are halves of surrogate pairs.
+    Invisible characters that the gates allow are removed too, and so are halves of surrogate pairs.
     """
     flat = " ".join(text.split())
     return " ".join(re.sub("[\ud800-\udfff]", "", _INVISIBLE.sub("", flat)).split())
 
 
 def clean_foreign_line(text: str) -> str:
-    """Return a foreign text so that it cannot forge a line of the output or hide text in one."""
+    """Return text from another source on one line, so that it cannot forge lines of output or hide text."""
     return escape_invisible(clean_line(text))
 
 
@@ -193,7 +198,7 @@ def _require_no_nul(text: str) -> None:
 
 
 def _list_rejecting_gates(text: str, position: int) -> Iterator[str]:
-    """Yield the gates that reject the suspect character at `position`, the most specific first."""
+    """Yield the gates that reject the invisible character at `position`, the most specific first."""
     char = text[position]
     if _IS_ANSI.match(char):
         yield "ansi"
@@ -218,7 +223,7 @@ def _is_near_right_to_left(text: str, position: int) -> bool:
 
 
 def _is_needed(text: str, position: int) -> bool:
-    """Return whether an invisible character shapes its neighbours (G5)."""
+    """Return whether the characters next to the invisible one at `position` need it for their form."""
     char = text[position]
     before, after = text[position - 1 : position] if position else "", text[position + 1 : position + 2]
     if char == "\ufeff":

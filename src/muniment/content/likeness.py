@@ -1,16 +1,16 @@
 """Score how similar a passage is to texts that make agents do harm, with learned weights.
 
-A passage becomes a set of parts: its words, and pieces of 3 to 5 characters of each word. Addresses and
-digits are replaced first. Each part listed in `poison_weights.txt` has a weight and a size. The score is the
-sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
+A passage becomes a set of features: its words, and pieces of 3 to 5 characters of each word. Addresses and
+digits are replaced first. Each feature listed in `poison_weights.txt` has a weight and a size. The score is
+the sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
 
-Separate from `poison.py` because it scores words only and has no rules.
+Separate from `poison.py` because this module scores words only and has no rules.
 
 Guarantees:
 
 - Windows of `WINDOW_WORDS` words of a long passage are scored too, so that harmless words around harmful ones
   do not dilute the score.
-- Linear time: each word of a passage is in at most three sets, and has a bounded number of parts.
+- Linear time: each word of a passage is in at most three sets, and has a bounded number of features.
 
 Not guaranteed: that the score is correct. It depends on the training texts: benchmarks/RESULTS.md.
 
@@ -31,21 +31,22 @@ SCALE: Final = 100
 """Score of a passage at the distance 1 from the boundary of the model."""
 
 WINDOW_WORDS: Final = 24
-"""Words of a window. Passages with more than twice as many are also scored in windows; the step is half a
-window.
+"""Number of words in a window.
+
+A passage with more than twice as many words is also scored in windows, which overlap by half.
 """
 
 MIN_SCORED_BYTES: Final = 24
-"""A shorter passage scores at most 0: a title or a key has too few words."""
+"""Minimum size of a passage that can score above 0: a title or a key has too few words."""
 
 PIECE_CHARS: Final = (3, 4, 5)
-"""Lengths of the pieces of words that are parts."""
+"""Lengths of the pieces of words."""
 
 MAX_WORD_CHARS: Final = 80
-"""Characters of a word between spaces that are split into pieces."""
+"""Maximum number of characters that are split into pieces, for each word between spaces."""
 
 MAX_REASON_WORDS: Final = 3
-"""Words that a reason lists."""
+"""Maximum number of words that a reason lists."""
 
 _WORD_MARK: Final = "§"
 _EDGE: Final = "¶"
@@ -57,12 +58,14 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def split_passage(passage: str) -> set[str]:
-    """Return the parts of a folded passage."""
+    """Return the features of a passage in lower case and without accents: its words and their pieces."""
     return {part for word in _normalize_words(passage) for part in _split_word(word)}
 
 
 def score_passage(passage: str) -> float:
-    """Return the highest score of a folded passage, and of its windows if it is long.
+    """Return the harm score of a passage in lower case and without accents.
+
+    For a long passage, the score is the highest score of the passage and its windows of `WINDOW_WORDS` words.
 
     Cost: about 0.1 ms for a sentence.
     """
@@ -79,7 +82,7 @@ def score_passage(passage: str) -> float:
 
 
 def find_heaviest_words(passage: str) -> tuple[str, ...]:
-    """Return the words of a folded passage that raise its score most, the heaviest first."""
+    """Return the words of a passage that raise its harm score most, the most harmful first."""
     words = {
         found[0]: sum(weight for _, _, weight in _weigh_parts(word))
         for word in _normalize_words(passage)
@@ -90,7 +93,7 @@ def find_heaviest_words(passage: str) -> tuple[str, ...]:
 
 
 def _normalize_words(passage: str) -> list[str]:
-    """Return the words between spaces, with addresses and digits replaced."""
+    """Return the words of a passage, split at spaces, with addresses and digits replaced."""
     return [_DIGITS.sub("0", _replace_address(word)) for word in passage.split()]
 
 
@@ -104,7 +107,7 @@ def _replace_address(word: str) -> str:
 
 
 def _split_word(word: str) -> Iterator[str]:
-    """Yield the words in a string without spaces, and its pieces."""
+    """Yield the features of a string without spaces: its words, and its pieces."""
     yield from (_WORD_MARK + found[0] for found in _WORD.finditer(word))
     edged = f"{_EDGE}{word[:MAX_WORD_CHARS]}{_EDGE}"
     for size in PIECE_CHARS:
@@ -113,7 +116,7 @@ def _split_word(word: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _weigh_parts(word: str) -> tuple[tuple[str, int, int], ...]:
-    """Return the parts of a word that have a weight, each with size and weight."""
+    """Return the features of a word that the model knows, each as (feature, size, weight)."""
     _, weights = _load_model()
     return tuple((part, *weights[part]) for part in {*_split_word(word)} if part in weights)
 
@@ -127,7 +130,7 @@ def _compute_score(words: list[tuple[tuple[str, int, int], ...]]) -> float:
 
 @cache
 def _load_model() -> tuple[int, Mapping[str, tuple[int, int]]]:
-    """Return the score of an empty passage, and size and weight by part."""
+    """Return the score of an empty passage, and (size, weight) by feature."""
     lines = read_package_text("muniment.content", "poison_weights.txt").splitlines()
     base = 0
     weights: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""Read markdown without rendering it: blocks, items, links, active markup, and quoting."""
+"""Read markdown without rendering it: find blocks, list items, links and active markup, and quote text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muniment.kernel.names import MAX_PATH_BYTES, RelPath
 
 # -- blocks ------------------------------------------------------------------------------------------
 #
-# Assign each line of a body to blocks of markdown. Pure.
+# Assign each line of a body to blocks of markdown.
 #
 # This is the first phase of CommonMark's parsing strategy, as far as it determines where list items begin and
 # end; inline markup is not parsed. Every text can be read, in time linear in its length.
@@ -26,7 +26,7 @@ from muniment.kernel.names import MAX_PATH_BYTES, RelPath
 # Source: CommonMark 0.31.2, "Appendix: A parsing strategy", and "HTML blocks" for the table.
 
 Kind = Literal["blank", "marks", "text", "heading", "rule", "fence", "code", "html"]
-"""The kind of a line; `marks`: it has only markers of items and quotes."""
+"""The kind of a line; `marks`: the line has only markers of list items and quotes."""
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 _CODE_INDENT: Final = 4
@@ -34,12 +34,10 @@ _MAX_PADDING: Final = 4
 _TAB: Final = 4
 
 MAX_NESTING: Final = 64
-"""Maximum depth of nested lists and quotes; deeper blocks are text. Texts of people have three or four
-levels.
-"""
+"""Maximum depth of nested lists and quotes; people use three or four levels. Deeper blocks are text."""
 
 QUOTE: Final = -1
-"""Marks a block quote in the path of a line."""
+"""The number of every block quote in `Line.path`."""
 
 _HEADING: Final = re.compile(r"#{1,6}(?:[ \t]|\Z)")
 _RULE: Final = re.compile(r"(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})\Z")
@@ -66,21 +64,21 @@ _HTML: Final = tuple(
         (rf"(?:<[a-z][a-z0-9-]*{_ATTRIBUTE}*+[ \t]*/?>|</[a-z][a-z0-9-]*[ \t]*>)[ \t]*\Z", None),
     )
 )
-"""The starts of HTML blocks with their ends; None: a blank line. The last kind may not interrupt text."""
+"""The beginnings of HTML blocks with their ends; None: a blank line. The last kind may not interrupt text."""
 
 
 @dataclass(slots=True)
 class Line:
-    """A line with its offsets in the body.
+    """A line of a body with its offsets and its blocks.
 
     Attributes:
-        start: offset of its first character.
-        text: offset of its content, after the markers of its containers and white space.
-        end: offset after its line break.
-        kind: the kind of its block.
-        path: the blocks around it, outermost first: an item by the number of its first line, or `QUOTE`.
-            Empty for a blank line.
-        is_open: whether its block of code or HTML continues after it, also over a blank line.
+        start: the offset of its first character in the body.
+        text: the offset of its content, after the markers of list items and quotes and white space.
+        end: the offset after its line break.
+        kind: the kind of the line.
+        path: the list items and quotes around the line, outermost first: an item by the number of its first
+            line, a quote by `QUOTE`. Empty for a blank line.
+        is_open: whether its block of code or HTML continues after it, even over a blank line.
     """
 
     start: int
@@ -92,7 +90,7 @@ class Line:
 
 
 def read_lines(body: str) -> list[Line]:
-    """Return every line of `body` with its blocks."""
+    """Return every line of `body` with the blocks that it belongs to."""
     reader = _Reader()
     for found in _LINE.finditer(body):
         if found[0]:
@@ -105,9 +103,9 @@ class _Container:
     """An open list item, or a block quote if `width` is None.
 
     Attributes:
-        path: the first line of every item from the outermost to this one, `QUOTE` for a quote.
-        width: columns by which a line in the item must be indented.
-        is_new: whether it is still empty.
+        path: the number of the first line of every item from the outermost to this one; `QUOTE` for a quote.
+        width: the columns by which a line in the item must be indented.
+        is_new: whether the item or quote is still empty.
     """
 
     path: tuple[int, ...]
@@ -116,12 +114,12 @@ class _Container:
 
 
 class _Cursor:
-    """A position in a line; a tab is as wide as its column requires.
+    """A position in a line. The width of a tab depends on its column.
 
     Attributes:
-        at: offset in the line after the white space at the position.
+        at: the offset in the line of the first character that is not white space, from the position on.
         rest: the text from `at` on.
-        column: columns before the position, which may be inside a tab.
+        column: the number of columns before the position, which may be inside a tab.
     """
 
     __slots__ = ("_end_column", "_text", "at", "column", "rest")
@@ -132,15 +130,15 @@ class _Cursor:
 
     @property
     def white_space_columns(self) -> int:
-        """Return the columns of white space at the position."""
+        """Return the number of columns of white space at the position."""
         return self._end_column - self.column
 
     def skip(self, columns: int) -> None:
-        """Skip some columns of white space."""
+        """Move the position over some columns of white space."""
         self.column += columns
 
     def skip_characters(self, count: int) -> None:
-        """Skip the white space at the position and some characters after it."""
+        """Move the position over the white space and then over `count` characters."""
         self.at += count
         self.column = self._end_column + count
         self._measure()
@@ -155,7 +153,7 @@ class _Cursor:
 
 
 class _Reader:
-    """A reader that finds the block of each line, by the first phase of CommonMark's strategy.
+    """A reader that finds the blocks of each line, by the first phase of CommonMark's parsing strategy.
 
     Attributes:
         lines: the lines that were read.
@@ -167,10 +165,15 @@ class _Reader:
         self._leaf: Kind = "blank"  # the open block that accepts lines of text; "blank": all are closed
         self._fence = ""
         self._html_end: re.Pattern[str] | None = None
-        self._paragraph = 0  # its first line
+        self._paragraph = 0  # number of its first line
 
     def read(self, start: int, full_line: str) -> None:
-        """Read the next line of the body, with its line break."""
+        """Read the next line of the body and append it to `lines`.
+
+        Args:
+            start: the offset of the line in the body.
+            full_line: the line with its line break.
+        """
         cursor = _Cursor(full_line.rstrip("\r\n"))
         matched = self._count_continued(cursor)
         kind = self._read_open_leaf(cursor) if matched == len(self._open) else None
@@ -182,13 +185,13 @@ class _Reader:
             if kind != "blank" and not (begins and kind == "marks"):
                 self._mark_filled()
         if not full_line.strip(" \t\r\n"):
-            kind = "blank"  # Also in code: as the last line of its block it belongs to no block.
+            kind = "blank"  # Also in code: the last blank line of a block belongs to no block.
         path = self._open[-1].path if self._open and kind != "blank" else ()
         is_open = self._leaf == "fence" or (self._leaf == "html" and self._html_end is not None)
         self.lines.append(Line(start, start + cursor.at, start + len(full_line), kind, path, is_open))
 
     def _count_continued(self, cursor: _Cursor) -> int:
-        """Return the number of open containers that continue in the line."""
+        """Return the number of open list items and quotes that continue in the line."""
         for number, container in enumerate(self._open):
             if container.width is None:
                 if cursor.white_space_columns >= _CODE_INDENT or not cursor.rest.startswith(">"):
@@ -204,7 +207,7 @@ class _Reader:
         return len(self._open)
 
     def _read_open_leaf(self, cursor: _Cursor) -> Kind | None:
-        """Return the kind of a line in open fenced code or HTML; None if neither is open."""
+        """Return the kind of a line inside fenced code or HTML; None if neither is open."""
         rest = cursor.rest
         if self._leaf == "fence":
             closes = rest.startswith(self._fence) and not rest.strip(f" \t{self._fence[0]}")
@@ -218,7 +221,15 @@ class _Reader:
         return None
 
     def _open_containers(self, cursor: _Cursor, matched: int) -> tuple[int, bool]:
-        """Open the containers that begin in the line; return their number, and whether one began."""
+        """Open the list items and quotes that begin in the line.
+
+        Args:
+            cursor: the position in the line, which moves over the markers.
+            matched: the number of open items and quotes that continue in the line.
+
+        Returns:
+            The number of items and quotes around the line, and whether one of them began in it.
+        """
         begins = False
         while cursor.white_space_columns < _CODE_INDENT and matched < MAX_NESTING:
             rest = cursor.rest
@@ -236,7 +247,12 @@ class _Reader:
         return matched, begins
 
     def _read_leaf(self, cursor: _Cursor, matched: int) -> Kind:
-        """Return the kind of the rest of the line, after its containers."""
+        """Return the kind of the rest of a line, after the markers of its list items and quotes.
+
+        Args:
+            cursor: the position after the markers.
+            matched: the number of items and quotes around the line.
+        """
         rest = cursor.rest
         is_text = self._leaf == "text"
         if not rest:
@@ -264,13 +280,16 @@ class _Reader:
         return self._add(matched, "rule") if _RULE.match(rest) else self._add_text(matched)
 
     def _add(self, matched: int, kind: Kind) -> Kind:
-        """Begin or continue a block that is not text."""
+        """Begin or continue a block that is not a paragraph, and return its kind."""
         self._close(matched)
         self._leaf = kind if kind in {"fence", "html", "code"} else "blank"
         return kind
 
     def _add_text(self, matched: int) -> Kind:
-        """Add a line of a paragraph; an open paragraph may continue without the containers above."""
+        """Add a line of a paragraph.
+
+        An open paragraph may continue without the markers of its list items and quotes.
+        """
         if self._leaf != "text":
             self._close(matched)
             self._paragraph = len(self.lines)
@@ -289,12 +308,17 @@ class _Reader:
         self._leaf = "blank"
 
     def _mark_filled(self) -> None:
-        if self._open:  # The containers above it are already marked as filled.
+        if self._open:  # The items and quotes around it are already marked as filled.
             self._open[-1].is_new = False
 
 
 def _match_item_marker(rest: str, *, in_text: bool) -> str | None:
-    """Return the marker that begins an item in `rest`; only some markers can interrupt a paragraph."""
+    """Return the marker with which `rest` begins a list item, or None.
+
+    Args:
+        rest: the line from its first character that is not white space.
+        in_text: whether a paragraph is open, which only some markers can interrupt.
+    """
     found = _MARKER.match(rest)
     if found is None:
         return None
@@ -305,7 +329,7 @@ def _match_item_marker(rest: str, *, in_text: bool) -> str | None:
 
 
 def _skip_marker(cursor: _Cursor, marker: str) -> int:
-    """Skip a marker and the white space that belongs to it; return the columns to the text of the item."""
+    """Skip a list marker and its white space; return the columns from the marker to the item's text."""
     before = cursor.column
     cursor.skip_characters(len(marker))
     padding = cursor.white_space_columns
@@ -321,7 +345,12 @@ def _skip_quote(cursor: _Cursor) -> None:
 
 
 def _match_html_block(rest: str, *, in_text: bool) -> int | None:
-    """Return the number of the kind of HTML block that `rest` begins, if any."""
+    """Return the index in `_HTML` of the HTML block that begins with `rest`, or None.
+
+    Args:
+        rest: the line from its first character that is not white space.
+        in_text: whether a paragraph is open, which the last kind cannot interrupt.
+    """
     if not rest.startswith("<"):
         return None
     kinds = len(_HTML) - in_text
@@ -330,21 +359,19 @@ def _match_html_block(rest: str, *, in_text: bool) -> int | None:
 
 # -- bullets -----------------------------------------------------------------------------------------
 #
-# Find the list items and paragraphs of an entry's body, and remove one exactly. Pure.
+# Find the list items and paragraphs of an entry's body, and remove one of them exactly.
 #
 # CommonMark defines what an item is: blocks are read by the two phases of its specification, as far as they
 # determine to which item a line belongs. Guarantees, for every text:
 #
-# - B1. `build_outline` is total, and linear in the text, times the depth of its nesting.
+# - B1. `build_outline` reads any text, in time linear in the text, times the depth of its nesting.
 # - B2. An item has complete lines: from its marker to its last line that is not blank, including nested
 #   blocks and lazy continuation lines. Text in code, in HTML or after other text is not an item, even if it
-#   has the same form. A passage also has the blank lines after it; the last passage has the blank lines
-#   before it.
+#   has the same form. A passage includes the blank lines after it; the last passage includes those before it.
 # - B3. `remove_item` removes exactly one run of characters: line breaks, tabs and a missing last line break
-# stay.
-#   If the lines above and below would otherwise be joined, the last line break of the removed text stays as
-#   an empty line.
-# - B4. The rest is read as before: every other line belongs to the same items and is the same kind of block.
+#   stay. If the lines above and below would otherwise be joined, the last line break of the removed text
+#   stays as an empty line.
+# - B4. The blocks of the rest stay: every other line belongs to the same items and is the same kind of block.
 #   If this is impossible, `remove_item` returns None.
 #
 # Not guaranteed: items in block quotes, and items that begin on the line of another one, are not returned;
@@ -355,14 +382,15 @@ def _match_html_block(rest: str, *, in_text: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A list item that can be removed; or a passage: a paragraph, code, or other text that is not an item.
+    """A list item, or a passage: a paragraph, code, or other text outside list items. Both can be removed.
 
     Attributes:
-        start: offset in the body of its first line, including indentation.
-        end: offset after its last line that is not blank; for a passage see B2.
-        own_text: its text without nested items and without markers.
-        items: the nested items that can be removed separately.
-        is_item: whether it is an item.
+        start: the offset of its first line in the body, including indentation.
+        end: the offset after its last line that is not blank; a passage also includes the blank lines after
+            it.
+        own_text: its text without markers and without nested items.
+        items: the nested items, which can be removed separately.
+        is_item: True: a list item; False: a passage.
     """
 
     start: int
@@ -373,7 +401,7 @@ class Item:
 
     @property
     def text(self) -> str:
-        """Return the complete text, including nested items."""
+        """Return the complete text of the item or passage, including nested items."""
         return "\n".join([self.own_text, *(item.text for item in self.items)])
 
 
@@ -391,7 +419,7 @@ class Outline:
 
     @property
     def parts(self) -> tuple[Item, ...]:
-        """Return the outermost items and the passages, in order."""
+        """Return the outermost items and the passages, in the order of the body."""
         return tuple(sorted((*self.items, *self.passages), key=lambda part: part.end))
 
     @property
@@ -401,7 +429,10 @@ class Outline:
 
 
 def build_outline(body: str) -> Outline:
-    """Return the items and passages of `body` (B1, B2)."""
+    """Return the list items and the other passages of the body of an entry.
+
+    Cost: linear in the text, times the depth of its nesting.
+    """
     lines = read_lines(body)
     builders: dict[int, _ItemBuilder] = {}
     outermost: list[_ItemBuilder] = []
@@ -431,7 +462,14 @@ def build_outline(body: str) -> Outline:
 
 
 def _build_passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
-    """Return the passage of some lines, with the blank lines that belong to it (B2)."""
+    """Return the passage of some lines with the blank lines after it; for the last passage, those before it.
+
+    Args:
+        body: the body.
+        lines: the lines of the body.
+        first: the number of the first line of the passage.
+        last: the number of the last line of the passage.
+    """
     text = body[lines[first].start : lines[last].end]
     following = next(
         (number for number in range(last + 1, len(lines)) if lines[number].kind != "blank"), None
@@ -444,10 +482,11 @@ def _build_passage(body: str, lines: Sequence[Line], first: int, last: int) -> I
 
 
 def remove_item(body: str, item: Item) -> str | None:
-    """Return `body` without one of the items or passages of its outline (B3, B4).
+    """Return `body` without one item or passage; None if that would change the blocks of other lines.
 
-    Returns:
-        None: another line would belong to other items or be another kind of block.
+    Args:
+        body: the body.
+        item: an item or passage from the outline of this body.
     """
     removed = body[item.start : item.end]
     line_break = len(removed) - len(removed.rstrip("\r\n"))
@@ -460,7 +499,7 @@ def remove_item(body: str, item: Item) -> str | None:
 
 
 def _list_removable_items(path: tuple[int, ...]) -> Iterator[int]:
-    """Yield the items of a path up to the first quote, or item that begins on the line of another."""
+    """Yield the list items of a path that can be removed: outside quotes, each begun on its own line."""
     for index, first in enumerate(path):
         if first == QUOTE or first in path[:index]:
             return
@@ -479,7 +518,7 @@ class _ItemBuilder:
 
 
 def _has_same_blocks(before: Sequence[Line], after: Sequence[Line], item: Item) -> bool:
-    """Return whether `after` has the lines of `before` without `item` in the same blocks.
+    """Return whether the lines of `before` without `item` are in the same blocks in `after`.
 
     Blank lines are ignored.
     """
@@ -501,20 +540,20 @@ def _has_same_blocks(before: Sequence[Line], after: Sequence[Line], item: Item) 
 
 # -- links -------------------------------------------------------------------------------------------
 #
-# Find the relative links of an entry to files of its scope. Pure; this section opens no files.
+# Find the relative links of an entry to files of its scope. This section opens no files.
 
 _TARGET: Final = re.compile(rf"\]\([ \t]{{0,8}}<?([^)\s<>]{{1,{MAX_PATH_BYTES}}})")
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def find_relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
-    """Yield the paths inside the scope that inline links of a body point to, one for each link.
+    """Yield the paths inside the scope that the inline links of a body point to, one for each link.
 
-    Links in code, links with a scheme, absolute links and links out of the scope are left out.
+    Skipped are links in code, links with a scheme, absolute links, and links that leave the scope.
 
     Args:
         body: the text after the front matter.
-        rel: path of the entry inside the scope; links are relative to its folder.
+        rel: the path of the entry inside the scope; links are relative to its folder.
     """
     if "](" not in body:
         return
@@ -530,7 +569,7 @@ def find_relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
 
 
 def _join_path(folder: str, target: str) -> RelPath | None:
-    """Return the path of a target relative to a folder; None: outside the scope, or the scope itself."""
+    """Return the path of a link target relative to a folder; None if it leaves the scope or is its root."""
     steps = folder.split("/") if folder else []
     for step in target.split("/"):
         if step == "..":
@@ -568,7 +607,7 @@ def _join_path(folder: str, target: str) -> RelPath | None:
 # 6.6; the HTML standard, section 13.2.5.
 
 ACTIVE_MARKUP: Final = "active-markup"
-"""The name of the gate in policies."""
+"""The name of this gate in policies."""
 
 _MAX_PROGRAM_BYTES: Final = 32 << 20
 
@@ -579,7 +618,7 @@ _RUNNING_SCHEME: Final = (
     + rf"){_SPACE}\\?:"
 )
 _REMOTE: Final = r"(?:[a-z][a-z0-9+.-]*\\?:|[/\\]{2})"
-"""The start of an address that is not a path inside the file's directory."""
+"""The beginning of an address that is not a relative path."""
 
 _ALT: Final = r"(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*\])*"
 _OPENING: Final = r"<[a-z][a-z0-9:_.-]*[\s/]"
@@ -598,7 +637,7 @@ _FETCHING: Final = (
 
 _RUN_BY_READERS: Final = ("dataviewjs", "js-engine", "templater")
 _DRAWN_BY_READERS: Final = ("mermaid", "dot", "graphviz", "plantuml", "svg")
-"""Languages of fences that note readers run, or draw as pictures with links."""
+"""Languages of fences that note readers run (first tuple), or draw as pictures with links (second tuple)."""
 
 _FORMS: Final = (
     rf"<(?:{_REPLACING})(?:[\s/>]|$)",
@@ -628,17 +667,18 @@ _LIKE_A_FENCE: Final = re.compile(r"[ \t>*+0-9.)-]*(?:```|~~~)")
 _OPENS_HTML: Final = re.compile(r"[ \t>*+0-9.)-]*<[A-Za-z!?/]")
 _ACTIVE_LANGUAGES: Final = frozenset({*_RUN_BY_READERS, *_DRAWN_BY_READERS})
 _MARKS: Final = ("<", "](", "]:", "```", "~~~")
-"""Text without any of these has no active markup."""
+"""Text without any of these characters has no active markup."""
 
 _TICKS: Final = re.compile(r"\\?`+|<(?![ =<>-])(?![a-zA-Z/][\w:-]*>)")
 
 
 def find_active_markup(text: str) -> int | None:
-    """Return the line on which active markup begins (A1 to A3), or None.
+    """Return the number of the line on which active markup begins, from 1; None if the text has none.
 
-    The line is the line of the start of the first match, from 1.
+    Active markup runs or loads something when a file is displayed. Code blocks and code spans are ignored if
+    every markdown reader displays them as code.
 
-    Cost: a few microseconds for text without `<`, `](`, `]:` and `![`; about 20 µs per KiB otherwise.
+    Cost: a few microseconds for text without `<`, `](`, `]:` and fences; otherwise about 20 µs per KiB.
     """
     if not any(mark in text for mark in _MARKS):
         return None
@@ -648,7 +688,7 @@ def find_active_markup(text: str) -> int | None:
 
 
 def mask_code(text: str) -> str:
-    """Return `text` with blanks in place of code, if every reader displays it as code (A2); lines stay."""
+    """Return `text` with blanks in place of code that every markdown reader displays as code; lines stay."""
     text = _OTHER_BREAK.sub("\n", text)
     lines = text.split("\n")
     bounds = None if _is_doubtful(text) else _find_code_blocks(lines)
@@ -680,7 +720,7 @@ def _compile(source: str) -> Any:
 
 
 def _is_doubtful(text: str) -> bool:
-    """Return whether the start of code depends on the end of front matter."""
+    """Return whether markdown readers may disagree about code because of the front matter."""
     front = find_front_matter(text)
     if front is None:
         return starts_front_matter(text)
@@ -688,7 +728,10 @@ def _is_doubtful(text: str) -> bool:
 
 
 def _find_code_blocks(lines: list[str]) -> list[tuple[int, int]] | None:
-    """Return the first and last line of each certain code block; None if HTML makes all of them doubtful."""
+    """Return the numbers of the first and last line of each block that all markdown readers treat as code.
+
+    Return None if a line outside fences begins with an HTML tag: then readers may disagree about all blocks.
+    """
     found: list[tuple[int, int]] = []
     fence, first, certain = "", 0, True
     for number, line in enumerate(lines):
@@ -714,7 +757,12 @@ def _closes_fence(line: str, fence: str) -> bool:
 
 
 def _mask_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
-    """Return `line` without its code spans, and whether later spans of the paragraph may be text."""
+    """Return `line` without its code spans, and whether readers may disagree about those of the next line.
+
+    Args:
+        line: the line.
+        doubt: whether readers may disagree about the spans of this line, because of the line before.
+    """
     if doubt or "`" not in line:
         return line, doubt or any(not found[0].startswith("`") for found in _TICKS.finditer(line))
     marks = list(_TICKS.finditer(line))
@@ -743,17 +791,23 @@ _TOKEN_BYTES: Final = 8
 
 
 def create_fence_token() -> str:
-    """Return random text for the marks of `fence_text`, unknown to the author of the quoted text."""
+    """Return random text for the marks of `fence_text`, which the author of the quoted text cannot know."""
     return os.urandom(_TOKEN_BYTES).hex()
 
 
 def fence_text(text: str, kind: str, token: str) -> str:
-    """Return `text` between two lines that it cannot imitate, because its author does not know `token`."""
+    """Return `text` between two marks that `text` cannot imitate, because its author does not know `token`.
+
+    Args:
+        text: the text to quote.
+        kind: a word or two for the model about the text.
+        token: random text from `create_fence_token`.
+    """
     return f"<<{kind} {token}>>\n{text}\n<<end {token}>>"
 
 
 def remove_fences(text: str, token: str) -> str:
-    """Return `text` without the marks of `fence_text` for this token, and without lines of only marks."""
+    """Return `text` without the marks of `fence_text` for this token; lines with only marks are dropped."""
     if token not in text:
         return text
     marks = re.compile(rf"<<\w{{1,20}}+ {re.escape(token)}>>")

@@ -1,14 +1,16 @@
-"""Find facts that a text denies or ends, so that forgetting a fact does not remove such texts. Pure.
+"""Find texts that deny a fact or state that it is over.
+
+A request to forget a fact must not remove such texts.
 
 - N1. `is_ended`: the text states that something is over or was replaced ("no longer", "instead of", "statt",
   不再), and a query word occurs in that clause only.
-- N2. `is_denied`: a query word follows directly after a "not" or a similar word, and occurs only there.
-- N3. `has_denial`: the query itself contains a denial; the caller then searches for it as it is.
+- N2. `is_denied`: a query word follows directly after "not" or a similar word, and occurs only there.
+- N3. `has_denial`: the query itself contains a denial. The caller then searches for the query unchanged.
 
-A clause ends at punctuation and at the end of a line. In scripts without spaces a clause is checked as a
-whole. Not guaranteed: a denial without one of these words is not found. The tables cover some large
-languages. The tables of `provenance` are separate: they only need to know whether any word reverses a
-meaning, not which one.
+A clause ends at punctuation and at the end of a line. In scripts without spaces, a clause is checked as a
+whole. Not guaranteed: a denial without one of the listed words is not found. The tables cover some large
+languages. `provenance` has separate tables: it only needs to know whether any word reverses a meaning, not
+which one.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from muniment.files import load_package_tables
 from muniment.kernel.path import fold
 
 FindWords = Callable[[str], frozenset[str]]
-"""Function that returns the query words which occur in a piece of text."""
+"""Function that returns the query words that occur in a piece of text."""
 
 MAX_CHARS: Final = 8_000
-"""Characters of a text that are checked; a query is a sentence, an item or a paragraph."""
+"""Maximum number of characters of a text that are checked. A query is a sentence, an item or a paragraph."""
 
 _CLAUSE_CHARS: Final = 400
-"""Characters of one clause; clauses written by people are shorter."""
+"""Maximum number of characters of one clause. Clauses written by people are shorter."""
 
 _MAX_WORDS_AFTER_DENIAL: Final = 3
-"""Words after a denial that are checked; the first one that is not a stop word is the denied word."""
+"""Number of words checked after a denial. The first one that is not a stop word is the denied word."""
 
 _CLAUSE: Final = re.compile(
     "[,;:.!?()\r\n\u2013\u2014\u3001\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u060c\u0964]+"
@@ -41,7 +43,13 @@ _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
 class _DenialTables(NamedTuple):
-    """The tables of `negation.toml`, compiled."""
+    """The tables of `negation.toml`, compiled.
+
+    Attributes:
+        ended: finds a phrase that states that something is over or was replaced.
+        denial: finds "not" or a similar word in scripts with spaces.
+        running: finds a denial in scripts without spaces.
+    """
 
     ended: re.Pattern[str]
     denial: re.Pattern[str]
@@ -50,7 +58,7 @@ class _DenialTables(NamedTuple):
 
 @cache
 def _load_denials() -> _DenialTables:
-    """Return the tables of the package. Cost: reads and compiles a file, once per process."""
+    """Return the compiled tables of `negation.toml`. Cost: reads and compiles the file once per process."""
     tables = load_package_tables("muniment.content", "negation")
     ended = (
         rf"\b(?:{tables['moved']}) (?P<left>\S+(?: \S+){{0,9}}?)(?: to | into |\Z)"
@@ -63,17 +71,17 @@ def _load_denials() -> _DenialTables:
 
 
 def has_denial(text: str) -> bool:
-    """Return whether a text denies or ends anything (N3)."""
+    """Return whether a text denies something, or states that something is over."""
     plain = fold(text[:MAX_CHARS])
     return any(found.search(plain) for found in _load_denials())
 
 
 def is_ended(text: str, find_words: FindWords) -> bool:
-    """Return whether a text states that the queried fact is over (N1).
+    """Return whether a text states that the queried fact is over or was replaced.
 
     Args:
         text: a sentence, an item or a paragraph.
-        find_words: see `FindWords`.
+        find_words: returns the query words that occur in a piece of text.
 
     Cost: linear, with one or two calls of `find_words` per clause.
     """
@@ -87,7 +95,14 @@ def is_ended(text: str, find_words: FindWords) -> bool:
 
 
 def is_denied(text: str, find_words: FindWords) -> bool:
-    """Return whether a text denies the queried fact (N2). Arguments and cost as in `is_ended`."""
+    """Return whether a text denies the queried fact, as in "not on Tuesdays".
+
+    Args:
+        text: a sentence, an item or a paragraph.
+        find_words: returns the query words that occur in a piece of text.
+
+    Cost: linear, with two calls of `find_words` per clause.
+    """
     over, remaining = frozenset[str](), frozenset[str]()
     for clause in _split_clauses(text):
         named = _find_denied_words(clause, find_words)
@@ -96,7 +111,7 @@ def is_denied(text: str, find_words: FindWords) -> bool:
 
 
 def _split_clauses(text: str) -> list[str]:
-    """Return the clauses of a text with single spaces; a very long clause is split into pieces."""
+    """Return the clauses of a text, folded and with single spaces. Very long clauses are split."""
     clauses = (" ".join(clause.split()) for clause in _CLAUSE.split(fold(text[:MAX_CHARS])))
     return [
         clause[start : start + _CLAUSE_CHARS]
@@ -106,7 +121,7 @@ def _split_clauses(text: str) -> list[str]:
 
 
 def _find_ended_words(clause: str, find_words: FindWords) -> frozenset[str]:
-    """Return the words that a clause calls over (N1)."""
+    """Return the query words that a clause states to be over, as in "no longer on Mondays"."""
     found = _load_denials().ended.search(clause)
     if found is None:
         return frozenset()
@@ -116,7 +131,7 @@ def _find_ended_words(clause: str, find_words: FindWords) -> frozenset[str]:
 
 
 def _find_denied_words(clause: str, find_words: FindWords) -> frozenset[str]:
-    """Return the words that a clause denies (N2)."""
+    """Return the query words that a clause denies, as in "not on Mondays"."""
     is_denied = _load_denials().running.search(clause) is not None
     if is_denied or is_unspaced(clause[:1]):
         return find_words(clause) if is_denied else frozenset()

@@ -1,4 +1,4 @@
-"""Compile expressions with RE2, which takes linear time in the text for every expression.
+"""Compile expressions with RE2, which needs only linear time for every expression and text.
 
 A separate module, so that modules which check only characters do not load RE2.
 """
@@ -11,14 +11,19 @@ from typing import Any, Final
 import re2
 
 MAX_PROGRAM_BYTES: Final = 64 << 20
-"""Memory that RE2 may use for one expression; an expression that needs more does not compile."""
+"""Maximum memory that RE2 may use for one expression. An expression that needs more does not compile."""
 
 
 @cache
 def compile_pattern(
     source: str | bytes, *, max_bytes: int = MAX_PROGRAM_BYTES, is_bytes: bool = False
 ) -> Any:
-    """Return `source` compiled: case-insensitive, or case-sensitive over bytes with `is_bytes`.
+    """Return `source` compiled with RE2; the result is cached.
+
+    Args:
+        source: the expression.
+        max_bytes: the memory that the compiled expression may use.
+        is_bytes: False: match text, ignoring case; True: match bytes, with case.
 
     Cost: some milliseconds for a large expression, once per process.
     """

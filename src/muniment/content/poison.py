@@ -1,17 +1,18 @@
-r"""Find text that would make an agent do harm later: the review gate for facts of agents.
+r"""Find text that would make an agent do harm later, so that its owner reviews it first.
 
-A text is split into sentences. Each sentence, and each pair of them, is a passage with a score. The score is
-the sum of the learned score of `likeness.py`, which was trained on texts of independent authors, and
-`RULE_SHARE` times the weight of the rules of `poison.toml`. A rule needs words of several classes; its first
-class is an act, which counts only if it is not negated. If a passage reaches `THRESHOLD`, or its rules weigh
+A text is split into sentences. Each sentence, and each pair of sentences, is a passage with a score. The
+score is the learned score of `likeness.py` (trained on texts of independent authors) plus `RULE_SHARE` times
+the weight of the rules of `poison.toml`. A rule needs words of several classes. Its first class is an act,
+which counts only if it is not negated. If a passage reaches `THRESHOLD`, or its rules weigh
 `ENOUGH_RULE_WEIGHT`, the text becomes a pending review. The reasons are the matched rules, or the words with
 the highest weights.
 
 Guarantees, for the words of `poison.toml` (P1 and P3 also for the learned score):
 
-- P1. Case, accents, compatibility forms, invisible characters, lookalike letters in words of mixed alphabets,
-  markup, HTML entities, quotes and backslashes inside words, letters spelled apart, and text in base64, hex,
-  percent, `\x` or decimal codes make no difference.
+- P1. A text is found even if it is disguised. These make no difference: case, accents, compatibility forms,
+  invisible characters, lookalike letters in words of mixed alphabets, markup, HTML entities, and quotes or
+  backslashes inside words. Letters that are spelled apart are joined. Text in base64, hex, percent, `\x` or
+  decimal codes is decoded.
 - P2. A negated act does not count: "never disable TLS verification" states good practice. A negated check
   counts: "reviews are not needed". An exception or a new clause ends the range of a negation.
 - P3. Linear time: RE2 or expressions that cannot backtrack far, a fixed number of passes over each text, and
@@ -21,8 +22,8 @@ Not guaranteed: a text passes if neither the rules nor the training texts have i
 over several facts. Such a text is stored with its trust and displayed as data. Negated good practice reduces
 the learned score; an attacker can use this.
 
-Attacked in tests/units/content/test_poison.py; measured by benchmarks/poison.py and
-benchmarks/learn_poison.py.
+Attacks on these rules are in tests/units/content/test_poison.py. The quality is measured by
+benchmarks/poison.py and benchmarks/learn_poison.py.
 """
 
 from __future__ import annotations
@@ -44,45 +45,48 @@ from muniment.files import load_package_tables
 from muniment.kernel.normal_forms import normalise
 
 THRESHOLD: Final = 72
-"""Score from which a passage makes its text wait: the learned score plus `RULE_SHARE` times the rule weight.
-"""
+"""Minimum score of a passage that needs a review; see `compute_passage_score`."""
 
 RULE_SHARE: Final = 24
 MIN_RULE_WEIGHT: Final = -3
 ENOUGH_RULE_WEIGHT: Final = 4
-"""Score for each unit of the rules' weight, and the bounds of the weight; the upper bound is enough alone."""
+"""`RULE_SHARE`: the score for each unit of the weight of rules.
+
+`MIN_RULE_WEIGHT` and `ENOUGH_RULE_WEIGHT`: the bounds of that weight. At the upper bound, rules alone are
+enough for a review.
+"""
 
 ENOUGH_SCORE: Final = 1_000
-"""Minimum score of a text that waits because of rules alone."""
+"""Minimum score of a passage that needs a review because of rules alone."""
 
 MAX_REASONS: Final = 3
-"""Maximum reasons that the owner receives for a passage."""
+"""Maximum number of reasons that the owner receives for a passage."""
 
 MAX_SENTENCE_CHARS: Final = 500
-"""Maximum characters of a sentence; longer ones are split."""
+"""Maximum number of characters of a sentence; longer sentences are split."""
 
 MIN_PASSAGE_CHARS: Final = 14
-"""Minimum characters of a passage that is checked; shorter text cannot have an act and its object."""
+"""Minimum number of characters of a passage that is checked: it has an act and its object."""
 
 MAX_DECODED: Final = 16
-"""Maximum encoded parts of each kind that are decoded in a text."""
+"""Maximum number of encoded parts that are decoded in a text, for each kind of encoding."""
 
 NEGATED_CHARS: Final = 30
-"""Maximum characters between a negation and a check that it negates."""
+"""Maximum number of characters between a negation and a check that it negates."""
 
 FORBIDDEN_CHARS: Final = 90
-"""Characters after an act in which a word such as "forbidden" negates it."""
+"""Maximum number of characters between an act and a word such as "forbidden" that negates the act."""
 
 CONDITION_CHARS: Final = 80
-"""Characters before a negation in which a word such as "if" makes its clause a condition."""
+"""Maximum number of characters between a word such as "if" and a negation in the same condition."""
 
 MIN_SPELLED_APART: Final = 15
-"""Minimum characters of words with spaces between their letters that count as hidden."""
+"""Minimum number of characters of words with spaces between their letters that count as hidden."""
 
 MIN_DECODED: Final = 8
 MIN_PAIRED_NAME: Final = 4
 MIN_COMPARED_NAME: Final = 6
-"""Minimum letters of decoded text, and of names and parts of names that are compared."""
+"""Minimum number of letters of decoded text, and of names and parts of names that are compared."""
 
 _Span = tuple[int, int]
 
@@ -169,11 +173,11 @@ class _PoisonRule:
 
 @dataclass(frozen=True, slots=True)
 class PoisonFinding:
-    """The reason why a text waits for review.
+    """The reason why a text needs a review.
 
     Attributes:
-        rules: the matched rules of a passage, the heaviest first.
-        reason: a description of the rules; it follows the name of the text.
+        rules: the ids of the matched rules of a passage, the heaviest first.
+        reason: a description of the harm; it continues a sentence that begins with the name of the text.
     """
 
     rules: tuple[str, ...]
@@ -181,10 +185,10 @@ class PoisonFinding:
 
 
 def find_poison(text: str) -> PoisonFinding | None:
-    """Return why `text` must wait for its owner, or None.
+    """Return why the owner must review `text` before it is stored; None if no review is needed.
 
     Args:
-        text: a fact, or a complete entry; the lines that this program adds to it are left out.
+        text: a fact, or a complete entry; the lines that this program adds to an entry are ignored.
 
     Cost: about 1.5 ms for a sentence.
     """
@@ -203,7 +207,10 @@ def find_poison(text: str) -> PoisonFinding | None:
 
 
 def split_passages(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the passages of each view of a text, folded, each with the class of how it was hidden."""
+    """Yield the passages of a text to score: its sentences, and pairs of sentences, without case and accents.
+
+    Each passage comes with the way in which it was hidden: `decoded`, `spelled_apart`, or empty.
+    """
     without_generated = _GENERATED_LINE.sub(r"\1", _GENERATED_LINE.sub(r"\1", text))
     for spelling in filter(None, (without_generated, decode_front_matter(without_generated))):
         for view, hidden in _build_views(spelling):
@@ -217,19 +224,31 @@ def split_passages(text: str) -> Iterator[tuple[str, str]]:
 
 
 def compute_passage_score(passage: str, hidden: str) -> tuple[float, list[_PoisonRule]]:
-    """Return the score of a passage, and the acts of the matched rules, the heaviest first."""
+    """Return the score of a passage, and the matched rules that describe an act, the heaviest first.
+
+    Args:
+        passage: a passage from `split_passages`.
+        hidden: the way in which the passage was hidden, from `split_passages`.
+    """
     weight, acts = compute_rule_weight(passage, hidden)
     score = score_passage(passage) + RULE_SHARE * weight
     return max(score, ENOUGH_SCORE) if weight >= ENOUGH_RULE_WEIGHT else score, acts
 
 
 def compute_rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRule]]:
-    """Return the weight of the rules for a passage, within bounds, and the acts, the heaviest first."""
+    """Return the total weight of the rules that match a passage, and those about acts, heaviest first.
+
+    The weight is limited to the range from `MIN_RULE_WEIGHT` to `ENOUGH_RULE_WEIGHT`.
+
+    Args:
+        passage: a passage from `split_passages`.
+        hidden: the way in which the passage was hidden, from `split_passages`.
+    """
     risky = _RiskyPassage(passage, hidden)
     met = [rule for rule in _load_rules() if risky.matches(rule)]
     acts = sorted((rule for rule in met if not rule.is_context), key=lambda rule: -rule.weight)
     context = [rule.weight for rule in met if rule.is_context]
-    # Any number of circumstances counts only once per sign.
+    # Of all context rules, only the highest positive and the lowest negative weight count.
     weight = sum(rule.weight for rule in acts) + max([0, *context]) + min([0, *context])
     if not acts and any(map(risky.negates_act, _load_rules())):
         return MIN_RULE_WEIGHT, acts
@@ -237,7 +256,7 @@ def compute_rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRul
 
 
 class _RiskyPassage:
-    """A passage of two sentences, with the positions of each class of words."""
+    """A passage of one or two sentences, with the positions of each class of words in it."""
 
     def __init__(self, text: str, hidden: str) -> None:
         self._text = text
@@ -248,7 +267,7 @@ class _RiskyPassage:
             self._found[hidden] = ((0, 0),)
 
     def find_spans(self, name: str) -> tuple[_Span, ...]:
-        """Return the positions of the words of a class."""
+        """Return the positions of the words of a class in the passage."""
         if name not in self._found:
             self._found[name] = tuple(self._find(name))
         return self._found[name]
@@ -270,14 +289,21 @@ class _RiskyPassage:
                         yield from (each.span() for each in expression.finditer(text))
 
     def matches(self, rule: _PoisonRule) -> bool:
-        """Return whether all classes occur and the act is not negated (or is, if the rule requires it)."""
+        """Return whether a rule matches the passage.
+
+        A rule matches if words of all its classes occur, and if its first class, the act, is not negated.
+        Some rules require a negated act instead.
+        """
         return any(
             (rule.is_context and rule.weight > 0) or self._negates(span, rule.is_negated) == rule.is_negated
             for span in self._find_acts(rule)
         )
 
     def negates_act(self, rule: _PoisonRule) -> bool:
-        """Return whether the act of a rule occurs with one of its classes, and is negated each time."""
+        """Return whether the act (first class) of a rule occurs, and is negated each time.
+
+        Words of another class of the rule must occur too.
+        """
         if rule.is_negated or rule.is_context:
             return False
         act, *others = rule.classes
@@ -289,7 +315,7 @@ class _RiskyPassage:
         )
 
     def _find_acts(self, rule: _PoisonRule) -> Iterator[_Span]:
-        """Yield the positions of the act of a rule that are near all its other classes."""
+        """Yield the positions of the act (first class) of a rule that are near words of all other classes."""
         if rule.unless is not None and self.find_spans(rule.unless):
             return
         act, *others = rule.classes
@@ -300,7 +326,12 @@ class _RiskyPassage:
                     yield span
 
     def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two checks
-        """Return whether an act, or a check, is negated."""
+        """Return whether the act at `span` is negated; the result is cached.
+
+        Args:
+            span: the position of the act.
+            is_check: whether the act is a safety check, for which other rules of negation apply.
+        """
         key = span, is_check
         if key not in self._negated:
             self._negated[key] = self._is_negated(*key)
@@ -320,13 +351,23 @@ class _RiskyPassage:
         return any(end <= each[0] < stop for each in self.find_spans("forbidden"))
 
     def _covers(self, end: int, start: int) -> bool:
-        """Return whether a negation refers to a later check, and not to omitting the check."""
+        """Return whether a negation refers to a later check, and not to omitting the check.
+
+        Args:
+            end: the end of the negation.
+            start: the start of the check.
+        """
         return not _UNTIL.search(self._text[end:start]) and not any(
             end <= off[0] and off[1] <= start for off in self.find_spans("off")
         )
 
     def _is_clause_over(self, end: int, start: int) -> bool:
-        """Return whether a clause ends between a negation and an act, so that the act is not negated."""
+        """Return whether a clause ends between a negation and an act, so that the act is not negated.
+
+        Args:
+            end: the end of the negation.
+            start: the start of the act.
+        """
         head, comma, tail = self._text[end:start].rpartition(",")
         if not comma or head.startswith(","):
             return False
@@ -343,7 +384,7 @@ def _is_near(one: _Span, other: _Span, near: int) -> bool:
 
 
 def _find_hosts(text: str) -> Iterator[_Span]:
-    """Yield hosts that are not in the local network and not a well-known registry."""
+    """Yield the positions of hosts that are neither in a local network nor a well-known package registry."""
     for found in _HOST.finditer(text):
         name = next(filter(None, found.groups()))
         is_file = found["path"] is not None and _FILE.fullmatch(name) is not None
@@ -358,7 +399,7 @@ def _is_about_packages(text: str) -> bool:
 
 
 def _find_similar_names(text: str) -> Iterator[_Span]:
-    """Yield names that differ by one letter from the name of a popular package."""
+    """Yield the positions of names that differ by one letter from the name of a popular package."""
     if not _is_about_packages(text):
         return
     known = _load_popular_packages()
@@ -370,7 +411,7 @@ def _find_similar_names(text: str) -> Iterator[_Span]:
 
 
 def _find_paired_names(text: str) -> Iterator[_Span]:
-    """Yield package names that extend another name in the text at its start or end."""
+    """Yield the positions of package names that begin or end with another name in the text."""
     if not _is_about_packages(text):
         return
     names = {each[0] for each in _NAME.finditer(text) if len(each[0]) >= MIN_PAIRED_NAME}
@@ -381,7 +422,7 @@ def _find_paired_names(text: str) -> Iterator[_Span]:
 
 
 def _differs_by_one_letter(one: str, other: str) -> bool:
-    """Return whether one letter was added, left out, replaced or swapped with its neighbour."""
+    """Return whether one letter was added, removed, replaced or swapped with the next one."""
     if abs(len(one) - len(other)) > 1 or one[0] != other[0]:
         return False
     shorter = min(len(one), len(other))
@@ -394,7 +435,7 @@ def _differs_by_one_letter(one: str, other: str) -> bool:
 
 
 def _build_views(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the views of a text, folded, each with the class of how it was hidden."""
+    """Yield the spellings of a text to check, folded, each with the way in which it was hidden."""
     raw = INVISIBLE.sub("", normalise("NFKC", text))
     raw = html.unescape(raw) if "&" in raw else raw
     plain = _TAG_ENDS.sub(" ", raw)
@@ -412,7 +453,7 @@ def _build_views(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _fold(text: str) -> str:
-    """Return `text` without case, accents, and lookalikes in words of mixed alphabets."""
+    """Return `text` without case, accents, and lookalike letters in words of mixed alphabets."""
     text = strip_accents(text.replace("\u2019", "'").replace("\r\n", "\n"))
     return text if text.isascii() else _LETTERS.sub(_replace_lookalikes, text)
 
@@ -424,7 +465,7 @@ def _replace_lookalikes(found: re.Match[str]) -> str:
 
 
 def _decode_parts(text: str) -> Iterator[str]:
-    """Yield the decoded text of encoded parts, if it is readable."""
+    """Yield the decoded text of each encoded part of `text`, if the result is readable."""
     for found in _find_first(_BASE64, text):
         part = found.replace("-", "+").replace("_", "/").rstrip("=")
         try:
@@ -448,7 +489,7 @@ def _find_first(expression: re.Pattern[str], text: str) -> Iterator[str]:
 
 
 def _decode_if_prose(data: bytes) -> Iterator[str]:
-    """Yield `data` as text if it has the form of prose."""
+    """Yield `data` as text if the text looks like prose."""
     text = data.decode("utf-8", "replace")
     letters = sum(map(str.isalpha, text))
     is_text = text.isprintable() and _PROSE.fullmatch(text) is not None and _GAP.search(text) is not None
@@ -488,7 +529,10 @@ def _load_rules() -> tuple[_PoisonRule, ...]:
 
 @cache
 def _load_classes() -> Mapping[str, tuple[Any, Any]]:
-    """Return for each class the expressions for its words outside addresses and for its patterns anywhere."""
+    """Return two expressions for each class of words.
+
+    The first one finds the words of the class outside addresses, the second one its patterns anywhere.
+    """
     words, patterns = _load_tables()["words"], _load_tables()["patterns"]
     return {
         name: (
@@ -505,7 +549,7 @@ def _compile_any(sources: Iterable[str]) -> Any:
 
 
 def _build_sources(words: str) -> Iterator[str]:
-    """Yield an expression for each word of a class, the longest first."""
+    """Yield an expression for each word of a class, the longest word first."""
     entries = {strip_accents(each.strip()) for each in words.replace("\n", " ").split(",")} - {""}
     for entry in sorted(entries, key=lambda each: (-len(each), each)):
         body = re.escape(entry)

@@ -1,22 +1,24 @@
-"""Determine the author of a text from its words, so that trust depends on the words, not the request. Pure.
+"""Determine the author of a text from its words, so that trust does not depend on a claim.
 
-P1 A text consists of a fact if it is the fact, word by word and in order, except for the case of its first
-   letter. Plain prose may be wrapped differently and become a list item or quotation. A text with structure
-   (lists, headings, lead-ins, code, markup) must match line by line.
+P1 A text consists of a fact if it is the fact, word by word and in order; only the case of its first letter
+   may differ. Plain prose may be wrapped differently, and may become a list item or a quotation. A text with
+   structure (lists, headings, lead-ins, code, markup) must match line by line.
 P2 A text keeps an entry if it is the entry, line by line, followed by the fact: as one more item of its list,
-   or as lines of its prose. An entry with headings, lead-ins, code or markup cannot be extended: they change
-   the meaning of the lines below.
+   or as lines of its prose. An entry with headings, lead-ins, code or markup cannot be extended, because they
+   change the meaning of the lines below.
 P3 A fact replaces an entry only if the caller's rule allows it (`agent.updates.supersedes`: the fact states
-   that something changed). A unit is a sentence, line or list item.
-P4 A label (title, description, keyword) consists of a fact if it is part of a unit from its beginning (small
-   words may be skipped) and has every word of the fact that reverses a meaning. A name need not begin with
-   the unit.
-P5 A text consists of other texts if it has all of their units, the units of each in order, and no other, and
-   none of them is a heading or lead-in.
+   that something changed).
+P4 A label is a title, a description or a keyword. It consists of a fact if a unit of the fact begins with it
+   (small words before it may be skipped). It must have every word of the fact that reverses a meaning, such
+   as "not". A name may come from any part of a unit.
+P5 A text consists of other texts if it has all units of these texts and no other unit. The units of each text
+   must be in order, and none of them may be a heading or lead-in.
+
+A unit is a sentence, a line or a list item.
 
 Not guaranteed: that the words are true or harmless. They are exactly the words of their author.
 
-Start at `determine_authorship`; attacked in tests/units/content/test_provenance.py.
+Start reading at `determine_authorship`. Attacks on these rules are in tests/units/content/test_provenance.py.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from muniment.kernel.normal_forms import normalise
 
 # -- containment -------------------------------------------------------------------------------------
 #
-# Check whether an entry contains a fact that a caller wants remembered, with the same meaning. Pure.
+# Check whether an entry contains a fact that a caller wants remembered, with the same meaning.
 #
 # H1 All words of the fact are in the text, consecutive and in order. Numbers, signs, words with a capital and
 #    words of other scripts must be the same; a small word of a to z may be inflected.
@@ -46,21 +48,22 @@ from muniment.kernel.normal_forms import normalise
 # H3 The sentence around the words has no denial, unless the fact has one.
 # H4 A fact that is a list of items may be split over several texts; H1 to H3 apply to each item.
 #
-# In doubt a text does not contain it: then code stores the fact verbatim, which loses nothing. Attacked by
-# `tests/units/content/test_provenance.py`.
+# In doubt the result is that a text does not contain the fact: then code stores the fact verbatim, which
+# loses nothing. Attacks on these rules are in tests/units/content/test_provenance.py.
 
 MAX_SEPARATE_ITEMS: Final = 8
-"""Maximum items of a list that are stored separately: the default number of files that a run may write."""
+"""Maximum number of list items that are stored separately: as many files as a run may write by default."""
 
 MIN_STATEMENT_WORDS: Final = 3
 
 MAX_POSITIONS: Final = 8
-"""Maximum positions of a text that are checked in detail: a text that repeats half of a fact more often is
-unusual.
+"""Maximum number of positions of a text that are checked in detail for a fact.
+
+A text that repeats half of a fact more often is unusual.
 """
 
 SENTENCE_CHARS: Final = 1_000
-"""Characters before and after a fact that are searched for the ends of its sentence."""
+"""Number of characters before and after a fact that are searched for the ends of its sentence."""
 
 _MARKER: Final = re.compile(r"^[ \t]*(?:[-*+>]|#{1,6}|\d{1,9}[.)])[ \t]+", re.MULTILINE)
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
@@ -73,7 +76,7 @@ _TOKEN: Final = re.compile(
 _ARTICLES: Final = frozenset({"a", "an", "the", "An", "The"})  # But not "Plan A".
 _HIDDEN: Final = re.compile(r"<!--.*?(?:-->|\Z)|~~[^~\n]*~~", re.DOTALL)
 MAX_SPLIT_ITEMS: Final = 64
-"""Maximum items of a list that may be split over several texts; code stores a longer list as one text."""
+"""Maximum number of items of a list that may be split over several texts. A longer list stays one text."""
 
 _SUBJECTS: Final = frozenset({"user", "i", "I", "we"})
 _SMALL_WORD: Final = re.compile(r"[a-z]{2,}(?:'s)?")
@@ -93,8 +96,11 @@ class _Word:
     """A word of a text in the form that is compared.
 
     Attributes:
-        stem: its form without an inflection, the same for all forms of a word.
-        is_exact: whether no other form matches.
+        text: the word, folded; a single character keeps its case.
+        stem: the word without an inflection, the same for all forms of a word.
+        is_exact: whether only the same form matches this word.
+        start: the offset of the word in the text.
+        end: the offset after the word.
     """
 
     text: str
@@ -105,13 +111,15 @@ class _Word:
 
 
 def contains_fact(texts: Sequence[str], fact: str) -> bool:
-    """Return whether one of `texts` contains `fact`, or each item of a list is in any of them.
+    """Return whether one of `texts` contains `fact` with the same meaning.
+
+    If the fact is a list, each of its items may be in another text.
 
     Args:
-        texts: bodies of entries, without front matter.
+        texts: the bodies of entries, without front matter.
         fact: the fact to remember.
 
-    Cost: linear in both, plus `MAX_POSITIONS` times the fact.
+    Cost: linear in the texts and the fact, plus `MAX_POSITIONS` times the fact.
     """
     readable = [_SearchableText(text) for text in texts]
     return any(each.contains_fact(fact) for each in readable) or (
@@ -121,9 +129,9 @@ def contains_fact(texts: Sequence[str], fact: str) -> bool:
 
 
 def find_missing_statements(text: str, before: str) -> Iterator[str]:
-    """Yield the sentences, headings and list items of an earlier text that a text does not contain.
+    """Yield the sentences, headings and list items of the text `before` that `text` does not contain.
 
-    Cost: linear in both for each statement that is not in the text word for word.
+    Cost: linear in both texts for each statement that is not in `text` word for word.
     """
     present, readable = {unit.words for unit in _split_units(text)}, _SearchableText(text)
     for unit in _split_units(before):
@@ -133,7 +141,7 @@ def find_missing_statements(text: str, before: str) -> Iterator[str]:
 
 
 class _SearchableText:
-    """A text that is searched for facts."""
+    """A text, prepared for searching facts in it."""
 
     def __init__(self, text: str) -> None:
         self._text = _strip_markup(text)
@@ -166,7 +174,7 @@ class _SearchableText:
         return False
 
     def _find_sentence_around(self, start: int, end: int) -> tuple[str, str]:
-        """Return the text before and after a range in its sentence."""
+        """Return the text before and after a range, up to the ends of its sentence."""
         before = self._text[max(0, start - SENTENCE_CHARS) : start]
         after = self._text[end : end + SENTENCE_CHARS]
         begin = max((each.end() for each in _SENTENCE_END.finditer(before)), default=0)
@@ -175,17 +183,18 @@ class _SearchableText:
 
 
 def _find_other_subjects(before: str) -> set[str]:
-    """Return words before a fact in its sentence that may be another subject than the user."""
+    """Return the words before a fact in its sentence that may be another subject than the user."""
     line = {each.text for each in _split_words(before.rpartition("\n")[2])}
-    # A line with its own subject is independent of the line above.
+    # A line with its own subject does not depend on the line above.
     return (line or {each.text for each in _split_words(before)}) - _SUBJECTS
 
 
 def split_separate_items(fact: str) -> tuple[str, ...]:
     """Return the items of a list of facts that may be stored separately; empty for other texts.
 
-    The list is flat, with `-`, `*` or `+`, and without other lines. Every item is a statement of three words
-    or more, introduces nothing, and does not refer to another item. Numbered steps stay together.
+    The list must be flat, with `-`, `*` or `+`, and without other lines. Every item must be a statement of
+    three words or more that introduces nothing and does not refer to another item. Numbered steps stay
+    together.
     """
     lines = [line.rstrip(" \t") for line in fact.splitlines() if line.strip()]
     items, count = [match[1] for line in lines if (match := _BULLET.fullmatch(line))], len(lines)
@@ -198,7 +207,7 @@ def split_separate_items(fact: str) -> tuple[str, ...]:
 
 
 def _split_list_items(fact: str) -> list[str]:
-    """Return the items of a flat list if the fact has no other lines, else an empty list."""
+    """Return the items of a flat list; empty if the fact has other lines or too many items."""
     lines = [line for line in fact.splitlines() if line.strip()]
     return (
         list(dict.fromkeys(lines)) if len(lines) <= MAX_SPLIT_ITEMS and all(map(_ITEM.match, lines)) else []
@@ -206,7 +215,7 @@ def _split_list_items(fact: str) -> list[str]:
 
 
 def _strip_markup(text: str) -> str:
-    """Return `text` without compatibility forms, markup, and struck out or commented out text (H2)."""
+    """Return `text` without compatibility forms, markup, and text that is struck out or commented out."""
     text = _HIDDEN.sub(" ", text.replace("\0", " "))
     return _EMPHASIS.sub(r"\2", _MARKER.sub("\n", normalise("NFKC", text)))
 
@@ -226,7 +235,7 @@ def _split_words(plain: str) -> list[_Word]:
 
 
 def _stem(word: str) -> str:
-    """Return `word` without English endings, as long as the stem is not too short."""
+    """Return `word` without English endings, unless the rest would be too short."""
     for _ in range(2):
         ending = next((each for each in _ENDINGS if word.endswith(each)), "")
         if len(word) - len(ending) >= _MIN_STEM:
@@ -235,18 +244,18 @@ def _stem(word: str) -> str:
 
 
 def _join_stems(words: Sequence[_Word]) -> str:
-    """Return the stems between marks that never occur in a text."""
+    """Return the stems of words as one text, between marks that never occur in a text."""
     return "\0".join(["", *(word.stem for word in words), ""])
 
 
 # -- provenance --------------------------------------------------------------------------------------
 
 MAX_LABEL_CHARS: Final = 300
-"""Maximum characters of a label; a longer one is a text."""
+"""Maximum number of characters of a label; a longer label counts as a text."""
 
 
 class _ReversingWords(NamedTuple):
-    """The words of `turning.toml`, which describes them."""
+    """The word lists of `reversing_words.toml`, which describes them."""
 
     reversing: frozenset[str]
     reversing_unspaced: tuple[str, ...]
@@ -256,11 +265,16 @@ class _ReversingWords(NamedTuple):
 
 @cache
 def _load_words() -> _ReversingWords:
-    """Return the words of the package. Cost: reads one file, once per process."""
-    words = {name: text.split() for name, text in load_package_tables("muniment.content", "turning").items()}
-    turning, loose = frozenset(words["turning"]), frozenset(words["loose"])
-    turning |= {f"{verb}nt" for verb in words["verbs"]}
-    return _ReversingWords(turning, tuple(words["running"]), loose, STOP_WORDS | loose | {*words["anything"]})
+    """Return the word lists of `reversing_words.toml`. Cost: reads the file once per process."""
+    words = {
+        name: text.split()
+        for name, text in load_package_tables("muniment.content", "reversing_words").items()
+    }
+    reversing, small = frozenset(words["reversing"]), frozenset(words["small"])
+    reversing |= {f"{verb}nt" for verb in words["verbs"]}
+    return _ReversingWords(
+        reversing, tuple(words["unspaced"]), small, STOP_WORDS | small | {*words["unspecific"]}
+    )
 
 
 _MARKERS: Final = re.compile(r"[ \t]*((?:[-*+>][ \t]+)*)((?:[0-9]{1,3}[.)][ \t]+)?)((?:[-*+>][ \t]+)*)")
@@ -273,20 +287,20 @@ _ENDING: Final = ".,;:!\u2026\u3002\uff0c"
 
 
 class Authorship(Enum):
-    """The author of the words of a new text."""
+    """The origin of the words of a new text."""
 
     SAME = "same"
-    """It has the same words as the text that it replaces."""
+    """The text has the same words as the text that it replaces."""
     FACT = "fact"
-    """It consists of the fact only."""
+    """The text consists of the fact only."""
     EXTENDED = "kept"
-    """It consists of the replaced text and the fact."""
+    """The text consists of the replaced text and the fact."""
     OTHERS = "others"
-    """It contains other words, or words that were changed."""
+    """The text contains other words, or words that were changed."""
 
 
 CanReplace = Callable[[str, str], bool]
-"""Function that returns whether a fact may replace the body of an entry."""
+"""Function that returns whether a fact (first argument) may replace an entry's body (second)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +308,9 @@ class _Unit:
     """A sentence, heading or list item.
 
     Attributes:
-        line_prefix: white space and markers at the beginning of its line; None: it starts inside a line.
+        words: the words of the unit, as written.
+        line_prefix: the white space and markers at the beginning of its line; None: the unit starts inside a
+            line.
         number: the marker of a numbered list.
         is_lead_in: whether it changes how the next lines are read: a heading, or a line that ends in a colon.
     """
@@ -306,14 +322,14 @@ class _Unit:
 
 
 def determine_authorship(body: str, fact: str, before: str | None, can_replace: CanReplace) -> Authorship:
-    """Return the author of the words of an entry (P1 to P3).
+    """Return the origin of the words in the body of an entry: the fact, the replaced entry, both, or others.
 
     Args:
         body: the new body of the entry.
-        fact: the fact from the caller; each item of a list of facts (`split_separate_items`) also counts as
-            a fact.
-        before: body of the entry that it replaces; None: it is new.
-        can_replace: whether a fact may replace a body.
+        fact: the fact from the caller; if it is a list of facts (`split_separate_items`), each item counts as
+            a fact too.
+        before: the body of the entry that is replaced; None: the entry is new.
+        can_replace: returns whether a fact may replace a body.
 
     Cost: linear in the texts.
     """
@@ -331,18 +347,23 @@ def determine_authorship(body: str, fact: str, before: str | None, can_replace: 
 
 
 def _has_same_statements(body: str, before: str) -> bool:
-    """Return whether two texts contain the same statements, with any markers and line breaks."""
+    """Return whether two texts contain the same statements; list markers and line breaks may differ."""
     lost, added = find_missing_statements(body, before), find_missing_statements(before, body)
     return next(chain(lost, added), None) is None
 
 
 def find_specific_words(text: str) -> frozenset[str]:
-    """Return the words of a text that describe its subject."""
+    """Return the words of a text that describe its subject, without stop words and other unspecific words."""
     return _extract_features(_split_units(text))
 
 
 def is_label_of_fact(label: str, fact: str) -> bool:
-    """Return whether a label contains only words of a fact (P4). Cost: linear in the fact."""
+    """Return whether a label (title, description, keyword) contains only words of one unit of a fact.
+
+    A unit is a sentence, a line or a list item.
+
+    A label that omits a word that reverses the meaning, such as "not", is rejected. Cost: linear in the fact.
+    """
     wanted = _split_tokens(label)
     if len(label) > MAX_LABEL_CHARS or not set(wanted) - _load_words().small:
         return False
@@ -355,7 +376,10 @@ def is_label_of_fact(label: str, fact: str) -> bool:
 
 
 def is_name_in_fact(name: str, fact: str) -> bool:
-    """Return whether a unit of a fact contains a name, and the name has all words that reverse a meaning."""
+    """Return whether a sentence or list item of a fact contains a name.
+
+    If the fact has words that reverse a meaning, such as "not", the name must have them too.
+    """
     wanted, units = _WORD.findall(name.casefold()), [_WORD.findall(unit) for unit in _list_folded_units(fact)]
     if not wanted or not {word for words in units for word in words if _is_reversing(word)} <= set(wanted):
         return False
@@ -364,7 +388,13 @@ def is_name_in_fact(name: str, fact: str) -> bool:
 
 
 def consists_of(text: str, sources: Sequence[str]) -> bool:
-    """Return whether a text has all units of others, the units of each in order, and no other (P5)."""
+    """Return whether a text has all sentences and items of other texts, in their order, and no others.
+
+    Args:
+        text: the text.
+        sources: the other texts. If one of them has a heading or a line that ends in a colon, the result
+            is False.
+    """
     text_units, source_units = _split_units(text), [_split_units(source) for source in sources]
     if any(unit.is_lead_in for units in source_units for unit in units):
         return False
@@ -374,7 +404,7 @@ def consists_of(text: str, sources: Sequence[str]) -> bool:
 
 
 def _is_fact(lines: Sequence[str], fact: str) -> bool:
-    """Return whether lines consist of a fact (P1)."""
+    """Return whether lines consist of a fact only (rule P1 in the module docstring)."""
     fact_lines = _split_lines(fact)
     if list(lines) == fact_lines:
         return bool(fact_lines)
@@ -392,7 +422,7 @@ def _is_fact(lines: Sequence[str], fact: str) -> bool:
 
 
 def _can_be_appended(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
-    """Return whether lines are a fact that may be appended to others (P2)."""
+    """Return whether the lines `new` are a fact that can be appended to `old` with the same meaning."""
     units = _split_units("\n".join(old))
     if any(unit.is_lead_in for unit in units) or any(map(_MARKUP.search, old)):
         return False
@@ -408,7 +438,7 @@ def _can_be_appended(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
 
 
 def _starts_with_label(unit: Sequence[str], label: Sequence[str]) -> bool:
-    """Return whether a label is a part of a unit after small words only."""
+    """Return whether a label is a part of a sentence or item (`unit`) that only small words precede."""
     for at, token in enumerate(unit):
         if list(unit[at : at + len(label)]) == list(label):
             return True
@@ -428,7 +458,7 @@ def _list_words(units: Sequence[_Unit]) -> Iterator[str]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Return the lines without trailing white space, and without blank lines at both ends."""
+    """Return the lines of a text without trailing white space, and without blank lines at both ends."""
     lines = [line.rstrip() for line in normalise("NFC", text).splitlines()]
     filled = [at for at, line in enumerate(lines) if line]
     return lines[filled[0] : filled[-1] + 1] if filled else []
@@ -468,7 +498,7 @@ def _split_units(text: str) -> list[_Unit]:
 
 
 def _has_heading_form(words: Sequence[str]) -> bool:
-    """Return whether a line without a heading marker has the form of a heading."""
+    """Return whether a line without a heading marker looks like a heading."""
     is_bold = words[0].startswith(("**", "__", "<")) and words[-1].endswith(("**", "__", ">"))
     return is_bold or words[-1].rstrip("*_").endswith((":", "\uff1a")) or not words[-1].strip("=-")
 
@@ -483,7 +513,7 @@ def _is_unfinished(words: Sequence[str]) -> bool:
 
 
 def _split_tokens(text: str) -> list[str]:
-    """Return the words of a label for comparison: all their characters except case and final punctuation."""
+    """Return the words of a label for a comparison: in lower case, without final punctuation."""
     found = (
         token.strip(_ENDING).replace("\u2019", "'") for token in normalise("NFC", text).casefold().split()
     )

@@ -1,13 +1,14 @@
-"""Find values that are secrets because of words in their clause: tokens, codes of doors, logins. Pure.
+"""Find values that are secrets because of words in their clause: tokens, codes of doors, logins.
 
-Separate from `typed_secrets`: that module reads the text directly after a name; this one reads a
-complete clause, in which name and value may be apart and in either order.
+Separate from `typed_secrets`: that module reads the text directly after a name. This module reads a complete
+clause, in which name and value may be apart and in either order.
 
 Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
 
-- C1. A UUID, 24 or more hexadecimal digits, or a random text of 16 or more characters is a secret if the name
-  of a token, key or secret precedes it in the clause, or follows it as in "… is the API token", unless a word
-  marks it as public, such as a commit, a digest or a ticket.
+- C1. These values are secrets next to the name of a token, key or secret: a UUID, 24 or more hexadecimal
+  digits, and a random text of 16 or more characters. The name precedes the value in the clause, or follows it
+  as in "… is the API token". Not a secret is a value that a word marks as public, such as "commit", "digest"
+  or "ticket".
 - C2. A random word is a secret if the name of a password precedes it in the clause and a mark or a verb
   introduces it.
 - C3. Digits are a secret if the clause mentions a code and the thing that it opens, or states that something
@@ -16,7 +17,7 @@ Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
   Monero), the key of a wireless network, and "user / password" after the name of a login.
 - C5. Linear time: RE2 finds the names; at most `_MAX_DISTANCE` characters before and after a name are read.
 
-Limits: a clause ends at a line break or at the end of a sentence; a value beyond it is not found.
+Limits: a clause ends at a line break or at the end of a sentence; a value beyond that end is not found.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ CODE: Final = "named-code"
 PHRASE: Final = "wallet-phrase"
 
 _MAX_DISTANCE: Final = 120
-"""Characters of a clause that are read before and after a name."""
+"""Number of characters of a clause that are read before and after a name."""
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
-"""Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
+"""The first code point of the scripts without spaces: Thai, kana, Han and Hangul."""
 _END_OF_NOTE: Final = re.compile(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
-"""The end of a clause of several lines, with a name on each."""
+"""The end of a clause that spans several lines, with a name on each."""
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
 _MARK: Final = re.compile(
@@ -83,7 +84,7 @@ _TO_SIDE: Final = re.compile(
     rf"(?i:(?<![^\W\d_]){_SIDE}(?![^\W\d_])|вправо|влево|направо|налево|[右左])"
     r"(?:[^\d.;。；]{0,12}[0-9] ?[^\d\s,;]{1,6})?[^\d,;.。；]{0,16}[0-9]{1,2}(?![0-9回])"  # noqa: RUF001
 )
-"""One turn of a dial, to a number."""
+"""One turn of a dial, such as "left to 20"."""
 _MIN_TURNS: Final = 3
 _ONE_OF_LIST: Final = (
     r"(?:[0-9a-z]{4}(?: [0-9a-z]{4}){3,7}|[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}"
@@ -95,7 +96,7 @@ _LIST: Final = re.compile(
     rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
 )
 _PHRASE_SIZES: Final = frozenset({12, 13, 15, 18, 21, 24, 25})
-"""Words of a wallet phrase. Source: BIP-39, and 13 and 25 of Monero."""
+"""Possible numbers of words of a wallet phrase. Source: BIP-39; 13 and 25 are those of Monero."""
 _LETTERS: Final = "[a-zß-öø-ÿœąćęłńśźżа-яё]"
 _NUMBERED: Final = rf"(?:[0-9]{{1,2}}[.):]?\s*)?{_LETTERS}{{3,9}}"
 _PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{11,28}}(?!\w)")
@@ -113,25 +114,25 @@ _LOGIN: Final = re.compile(
     r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
 )
 _DIGIT: Final = re.compile(rb"[0-9]|\w[!#$&*+@%^~]\w")
-"""Part of every secret except a phrase: a digit, or a mark between letters."""
+"""A part of every secret except a phrase: a digit, or a mark between letters."""
 _MIXED: Final = re.compile(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
 
 
 @dataclass(frozen=True, slots=True)
 class _ClauseWords:
-    """The tables of all languages, compiled.
+    """The tables of `secret_clauses.toml` for all languages, compiled.
 
     Attributes:
-        names: the names of each kind, in the order of `_FINDERS`.
-        places: things that a code opens.
-        codes: names of a code.
-        network_keys: names of the key of a network.
-        unlocks: verbs with people and places in clauses without a name of the code.
-        typed_in: verbs that follow a code.
-        changes: verbs for a change of a password.
-        locks: places whose only number is their code.
-        introducers: words that introduce a value, at the end of a text.
-        public_before, public_near, public_anywhere, public_codes: words that mark a value as public.
+        names: finds the names of each kind of secret, in the order of `_FINDERS`.
+        places: finds things that a code opens.
+        codes: finds names of a code.
+        network_keys: finds names of the key of a network.
+        unlocks: finds verbs such as "opens", with people and places, for clauses without a name of the code.
+        typed_in: finds verbs that follow a code.
+        changes: finds verbs for a change of a password.
+        introducers: finds a word that introduces a value, at the end of a text.
+        locks: finds places whose only number is their code.
+        public_before, public_near, public_anywhere, public_codes: find words that mark a value as public.
     """
 
     names: tuple[Any, ...]
@@ -151,13 +152,14 @@ class _ClauseWords:
 
 @dataclass(frozen=True, slots=True)
 class ValueChecks:
-    """The checks of single values that the caller provides.
+    """Functions that check single values, which the caller provides.
 
     Attributes:
-        is_random: whether a text is as different from words and names as a random one.
-        is_chosen: whether a word is not typical for statements about passwords.
-        is_not_word: whether a text is neither a word nor a version, date, method or file.
-        is_count: whether the text after a number is the thing that it counts.
+        is_random: returns whether a text looks random, not like words or names.
+        is_chosen: returns whether a word may be a password, because it is not typical for statements about
+            one.
+        is_not_word: returns whether a text is neither a word nor a version, date, method or file.
+        is_count: returns whether the text after a number names what the number counts.
     """
 
     is_random: Callable[[str], bool]
@@ -168,7 +170,7 @@ class ValueChecks:
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """A name and the text around it, up to the ends of its clause."""
+    """The name of a secret and the text around it, up to the ends of its clause."""
 
     before: str
     name: str
@@ -180,7 +182,11 @@ class _Clause:
 
 
 def find_secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
-    """Yield rule, start and end of every secret of C1 to C4 in UTF-8 text.
+    """Yield the rule, start and end of every secret that a name in its clause identifies, in UTF-8 text.
+
+    Args:
+        data: the text.
+        checks: the checks of single values.
 
     Cost: about 10 µs per KiB, and 20 to 100 µs for each name near a digit.
     """
@@ -250,7 +256,7 @@ _MIN_KEY_CHARS: Final = 20
 
 
 def _is_public(gap: str, words: _ClauseWords) -> bool:
-    """Return whether the text before a value marks it as public."""
+    """Return whether the text between a name and a value marks the value as public."""
     if words.public_anywhere.search(gap.encode()):
         return True
     bare = gap.rstrip(OPENING_QUOTES + " :=#(-–—")  # noqa: RUF001
@@ -262,9 +268,9 @@ def _is_public(gap: str, words: _ClauseWords) -> bool:
 _HOUR: Final = r"(?:[01][0-9]|2[0-4])[0-5][0-9]"
 _TO: Final = r"(?:to|until|till|and|bis|und|à|et|a|y|alle|e|às|tot|en|do|i|до|и|[-–])"  # noqa: RUF001
 _HOURS: Final = re.compile(rf"{_HOUR} ?{_TO} ?{_HOUR}\b")
-"""Opening hours."""
+"""Opening hours, which are not codes."""
 _IN_PATH: Final = re.compile(r"/|\.\w")
-"""Text after a name that is part of a path or of a file name."""
+"""Text after a name that makes it part of a path or of a file name."""
 _MAX_GAP_WORDS: Final = 3
 _MAX_WORDS_BEFORE_NAME: Final = 6
 
@@ -288,7 +294,7 @@ _OTHER_NOUN: Final = re.compile(
     r"|vaults?|lengths?|hash(?:es)?|forms?|pages?|links?|strength|dialogs?)\b",
     re.IGNORECASE,
 )
-"""Nouns that turn the name of a password into the name of something else."""
+"""Nouns after the name of a password that change its meaning, such as "manager"."""
 _ARROW: Final = re.compile(r"(?:->|→|=>)\s*$")
 _JOINED_WORDS: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,4}")
 
@@ -312,7 +318,7 @@ def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWo
 
 
 _JOINS_NAME: Final = tuple("_@-./\\")
-"""Characters after which a name is only part of a longer one."""
+"""Characters after which a name is only part of a longer name."""
 
 
 def _find_networks(
@@ -346,11 +352,11 @@ def _find_networks(
 _NETWORK: Final = re.compile(
     r"(?::?\s+[^\s/,;:]+){1,5}\s/\s(?P<value>(?=\S*[0-9])[^\s/,;]{8,63})(?=\s*$|[.,;)])"
 )
-"""The name of a network and its key."""
+"""The name of a network, a slash and its key."""
 _MAX_NAME_DISTANCE: Final = 12
-"""Characters between the name of a key and the name of its network, as in "key of the wifi"."""
+"""Maximum characters between the name of a key and the word for its network, as in "key of the wifi"."""
 _MIN_NETWORK_KEY_CHARS: Final = 8
-"""Characters of a key of WPA. Source: IEEE 802.11, clause 12."""
+"""Minimum characters of a WPA key. Source: IEEE 802.11, clause 12."""
 
 
 def _find_logins(
@@ -373,7 +379,7 @@ def _find_logins(
 
 
 _NOT_LOGIN: Final = re.compile(r"\\[ux][0-9a-fA-F]{2}|^[0-9]{2}:[0-9]{2}")
-"""An escaped character of a path, or the rest of a time."""
+"""An escaped character of a path, or the rest of a time of day."""
 _MIN_CHARS_AFTER_AND: Final = 8
 
 
@@ -448,7 +454,7 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
 
 
 def _is_place_label(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
-    """Return whether a clause is a place, a colon and digits that are neither a year nor a time."""
+    """Return whether a clause consists of a place, a colon and digits that are neither a year nor a time."""
     gap = clause.text[: value.start()]
     return (
         not clause.before.strip(OPENING_QUOTES + " -")
@@ -465,7 +471,14 @@ _TIME: Final = re.compile(r"(?:[01][0-9]|2[0-3])[0-5][05]")
 
 
 def _is_near_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
-    """Return whether only one word, such as the name of a bank, is between a name and the code at its end."""
+    """Return whether exactly one word, such as a bank, separates a name from the code at the end.
+
+    Args:
+        before: the text before the code.
+        rest: the text after the code.
+        value: the code.
+        words: the tables.
+    """
     head, _, last = before.rstrip().rpartition(" ")
     is_end = not rest.strip(OPENING_QUOTES + " .)") or rest.startswith((",", ")", " -", " –", " —"))  # noqa: RUF001
     is_name = len(last) >= _MIN_NAME_CHARS and last.isalpha()
@@ -483,7 +496,7 @@ _IN_PAIRS: Final = re.compile(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF00
 
 
 def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
-    """Return whether a code ends a short clause, and is not a year."""
+    """Return whether a code ends a short clause and is not a year."""
     gap = clause.text[len(clause.before) + len(clause.name) : value.start()]
     is_short = len(gap.split()) <= _MAX_GAP_WORDS and len(clause.text.split()) <= _MAX_LABEL_WORDS
     is_last = not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
@@ -495,7 +508,7 @@ _NOT_YEAR: Final = re.compile(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
 
 
 def _is_combination(value: str) -> bool:
-    """Return whether digits have the form of a combination or a code, not of a date."""
+    """Return whether digits look like the combination of a lock or a code, not like a date."""
     if value.endswith(("#", "*")):
         return True
     numbers = [int(each) for each in re.findall("[0-9]+", value)]
@@ -550,14 +563,14 @@ _FINDERS: Final = {
     "places": _find_codes,
 }
 _WITHOUT_DIGITS: Final = frozenset(("phrases", "networks"))
-"""Kinds whose values may have no digit."""
+"""Kinds of secrets whose values may have no digit."""
 _LIST_FACTORS: Final = {"lists": 2, "phrases": 3}
-"""Kinds whose values are lists: more text is read after their names."""
+"""Kinds of secrets whose values are lists, with the factor by which more text is read after their names."""
 
 
 @cache
 def _load_words() -> _ClauseWords:
-    """Return the words of the package. Cost: reads and compiles one file, once per process."""
+    """Return the compiled tables of `secret_clauses.toml`. Cost: reads the file once per process."""
     tables = load_package_tables("muniment.content", "secret_clauses")
     public = tables.pop("public")
     words = {
@@ -586,7 +599,14 @@ _STOP: Final = r"(?:[^\p{Latin}\p{Cyrillic}\pN]|$)"
 
 
 def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
-    """Return an expression with one group, which is a name."""
+    """Return an expression for any of the names, with the matched name in a group.
+
+    A `*` at one end of a name allows more letters at that end.
+
+    Args:
+        words: the names.
+        is_escaped: whether the names are already expressions.
+    """
     parts = []
     for word in words:
         has_spaces = ord(word.strip("*")[0]) < _FIRST_WITHOUT_SPACES
@@ -601,12 +621,12 @@ def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
 
 
 def compile_endings(words: Iterable[str]) -> Any:
-    """Return an expression for one of the words at the end of a text."""
+    """Return an expression that finds one of the words at the end of a text."""
     return _compile_ending(map(_escape_word, words))
 
 
 def _compile_ending(expressions: Iterable[str]) -> Any:
-    """Return an expression for one of the words at the end of a text."""
+    """Return an expression that finds one of the given expressions at the end of a text."""
     spaced: list[str] = []
     running: list[str] = []
     for each in expressions:

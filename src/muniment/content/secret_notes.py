@@ -1,17 +1,17 @@
-"""Find secrets in notes: in tables, near accounts, and in answers to security questions. Pure.
+"""Find secrets in notes: in tables, near accounts, and in answers to security questions.
 
-Separate from `secret_clauses`: here the position or the form of a value, together with a word
-elsewhere in the text, identifies a secret, not a name in its clause.
+Separate from `secret_clauses`: in this module the position or the form of a value identifies a secret,
+together with a word elsewhere in the text. In `secret_clauses`, a name in the same clause does.
 
 Guarantees, for the words of `secret_notes.toml` in any mixture of languages:
 
 - N1. A cell below the name of a secret in the head of a table is a secret; delimiters are `,`, `;`, `|` and
   tabs.
-- N2. A word with the form of an invented one, such as a capitalised word and a number, is a secret directly
-  after a word that introduces a choice, if an account or a login is mentioned within `_MAX_DISTANCE`
-  characters.
+- N2. A word that looks invented, such as a capitalised word and a number, is a secret in this case: it
+  directly follows a word that introduces a choice, and an account or a login is mentioned within
+  `_MAX_DISTANCE` characters.
 - N3. A word with digits is a secret if a remark about its small letters or its spaces follows it.
-- N4. The answer to a question for proving an identity is a secret.
+- N4. The answer to a question that proves an identity is a secret.
 - N5. Digits with the prefix and the length of a card are a secret near a word for a card, with any check
   digit.
 - N6. The text before a bracket such as "(that is the passphrase)" is a secret.
@@ -47,7 +47,7 @@ _MAX_CELLS: Final = 30
 _MAX_HEAD_WORDS: Final = 3
 _MAX_HEAD_CHARS: Final = 32
 _MIN_CELL_CHARS: Final = 4
-"""Characters of a cell; the number on the back of a card has three."""
+"""Minimum characters of a secret in a table cell; the number on the back of a card has three."""
 _DIGIT: Final = re.compile(rb"[0-9]")
 _INVENTED: Final = re.compile(
     r"(?=[^\n]{8,64}$)(?:"
@@ -55,7 +55,7 @@ _INVENTED: Final = re.compile(
     r"|[A-ZÀ-ÞА-Я][^\W\d_]{2,}(?:[-_*#!&$+@~.][^\W_]{2,})*[-_*#!&$+@~.]?[0-9][^\W_]{1,6}[!?#*$&]?"
     r"|(?:[a-z]+[0-9]+){3,}[a-z]*|(?:[0-9]+[a-z]+){3,}[0-9]*)"
 )
-"""Words of a language with a number, or letters that are replaced by digits."""
+"""Words of a language with a number, or words in which digits replace letters."""
 _UNUSUAL: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
 _QUOTES: Final = OPENING_QUOTES.replace("*", "")
 _TOKEN: Final = re.compile(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
@@ -66,7 +66,7 @@ _VALUE_OF_ANSWER: Final = (
 _ANSWER: Final = re.compile(rf"[\s:：=-]*({_VALUE_OF_ANSWER}|[\u3040-\u9fff\uac00-\ud7a3]{{2,12}})")  # noqa: RUF001
 _EARLIER_ANSWER: Final = re.compile(rf"({_VALUE_OF_ANSWER})\s*$")
 _ENDS_OF_ANSWER: Final = frozenset((b"angegeben", b"eingetragen", b"hinterlegt", b"opgegeven", b"ingevuld"))
-"""Verbs that follow an answer."""
+"""Verbs that can follow an answer."""
 _CARD: Final = re.compile(
     rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})"
     rb"(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
@@ -78,7 +78,7 @@ _BRACKET: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _NoteWords:
-    """The tables of all languages, compiled."""
+    """The tables of `secret_notes.toml` for all languages, compiled; that file describes them."""
 
     columns: Any
     accounts: Any
@@ -98,7 +98,14 @@ class _NoteWords:
 
 
 def find_secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
-    """Yield rule, start and end of every secret of N1 to N6 in UTF-8 text. Cost: about 70 µs per KiB."""
+    """Yield the rule, start and end of every secret in the tables, answers and notes of a UTF-8 text.
+
+    Args:
+        data: the text.
+        checks: the checks of single values.
+
+    Cost: about 70 µs per KiB.
+    """
     words = _load_words()
     yield from _find_in_tables(data, words, checks)
     yield from _find_in_answers(data, words)
@@ -137,7 +144,15 @@ def _find_in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iter
 def _find_cells(
     data: bytes, at: int, delimiter: bytes, head: tuple[list[str], list[int]], checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield the cells in the secret columns of the rows after a position."""
+    """Yield the rule, start and end of each secret in the rows of a table.
+
+    Args:
+        data: the text.
+        at: the offset of the first row.
+        delimiter: the delimiter of the cells.
+        head: the names of all columns, and the numbers of the columns with secrets.
+        checks: the checks of single values.
+    """
     names, columns = head
     for _ in range(_MAX_ROWS):
         end = data.find(b"\n", at, at + 4 * _MAX_DISTANCE)
@@ -170,7 +185,7 @@ def _is_cell(text: str, checks: ValueChecks) -> bool:
 def _find_near_accounts(
     data: bytes, words: _NoteWords, checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield values that were chosen for an account, used to log in, or set as a new value."""
+    """Yield the values that were chosen for an account, used to log in, or set as a new password."""
     for names, introduces in (
         (words.accounts, words.chosen),
         (words.logins, words.uses),
@@ -206,18 +221,18 @@ def _has_account(near: bytes, words: _NoteWords) -> bool:
 
 
 _PRODUCT: Final = re.compile(r"[^\W\d_]+-[0-9]+")
-"""The form of a product in a login context, such as a browser and its version."""
+"""The form of a product name next to a login, such as a browser and its version."""
 _SIMPLE: Final = re.compile(r"[^\W\d_]+-?[0-9]+")
-"""A value that may also be the name and version of a product."""
+"""The form of a value that may also be the name and version of a product."""
 _AFTER_NAME: Final = re.compile(
     rb"[\w.@-]\s*(?:[;|\t]|\s/)$"
     rb"|@[\w-]+\.[\w.-]+(?:\s?[,:]|\s(?:with|mit|avec|con|met|com))$"
 )
-"""The end of a cell, or of a name and a slash."""
+"""The end of a table cell, or of a name and a slash: a value may follow."""
 
 
 def is_invented(text: str, checks: ValueChecks) -> bool:
-    """Return whether a word has the form of a password that a person invented."""
+    """Return whether a word looks like a password that a person invented, such as `Summer-2024!`."""
     return (
         _INVENTED.fullmatch(text) is not None
         and _UNUSUAL.search(text) is not None
@@ -238,7 +253,7 @@ def _find_spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, in
 
 
 def _find_name_start(found: Any) -> int:
-    """Return the start of the found name, without the text before it."""
+    """Return the start of a matched name, without the text before it that the expression also matches."""
     return next(int(at) for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
 
 
@@ -269,7 +284,7 @@ def _find_in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int,
 
 
 def _find_later_answer(following: str, words: _NoteWords) -> re.Match[str] | None:
-    """Return the answer that a verb or a mark introduces in the rest of a sentence."""
+    """Return the answer that a verb or a mark introduces in the rest of a sentence, or None."""
     rest = _SENTENCE.split(following, maxsplit=1)[0].encode()
     values = (
         _ANSWER.match(following, len(rest[: each.end()].decode("utf-8", "ignore")))
@@ -282,7 +297,7 @@ _SENTENCE: Final = re.compile(r"[.!?]\s|\n")
 
 
 def _find_in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
-    """Yield the start of the line after a question for a secret."""
+    """Yield the secret at the start of a line, if the line before asks for a secret."""
     for question in _QUESTION.finditer(data):
         start = max(0, question.start() - _MAX_DISTANCE)
         start = max(start, data.rfind(b"\n", start, question.start()) + 1)
@@ -333,7 +348,7 @@ _MAX_BRACKET_WORDS: Final = 6
 
 @cache
 def _load_words() -> _NoteWords:
-    """Return the words of the package. Cost: reads and compiles one file, once per process."""
+    """Return the compiled tables of `secret_notes.toml`. Cost: reads the file once per process."""
     tables = load_package_tables("muniment.content", "secret_notes")
     words = {
         kind: sorted({w for some in table.values() for w in some}, key=lambda w: (-len(w), w))

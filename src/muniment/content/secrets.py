@@ -13,9 +13,9 @@ Guarantees, for the forms that the rules know:
   bounded by its pattern.
 
 Not guaranteed: a secret passes if no rule knows its form, or if it is encrypted, reversed, spelt out or
-encoded twice. A password of ordinary words cannot be recognized. This is a tripwire.
+encoded twice. A password of ordinary words cannot be recognized. Do not rely on this check alone.
 
-Attacked in tests/units/content/test_secrets.py, with generated values.
+Attacks on these rules are in tests/units/content/test_secrets.py, with generated values.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ from muniment.kernel.normal_forms import normalise
 # -- secrets -----------------------------------------------------------------------------------------
 
 MIN_ENTROPY: Final = 3.0
-"""Default minimum of bits per character of a secret: hexadecimal of 24 digits has about 3.4."""
+"""Default minimum number of bits per character of a secret. Hexadecimal text of 24 digits has about 3.4."""
 
 
 _START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}))"
-"""The text before a secret: no letter or digit, except as part of an escape in an address or a string."""
+"""Expression for the character before a secret.
+
+It is not a letter or digit, except as part of an escape in an address or a string.
+"""
 _PORT_AND_NAME: Final = re.compile(rb"([0-9]{2,5})[A-Z]?[a-z]+(?:[._+-][A-Z]?[a-z]+)*[0-9]{0,4}")
-"""A port at the end of a line, joined with the mail address at the start of the next line."""
+"""A port at the end of a line that was joined with the mail address at the start of the next line."""
 _BASE64: Final = "[A-Za-z0-9+/_-]{28,}"
 _PRINTABLE: Final = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
@@ -69,7 +72,7 @@ _ALL_PLACEHOLDER: Final = re.compile(
 _CLOSERS: Final = ")]}>.,;:!?*_"
 _REFERENCE: Final = re.compile(rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z]{3,}/|[a-z][a-z0-9+.-]*://")
 _PUBLIC_KEY: Final = re.compile(rb"AAAA[BCE][23][NV]|(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9]")
-"""A public key of SSH, or its kind."""
+"""The beginning of a public SSH key, or of the name of its kind."""
 _WORD: Final = r"(?:[A-Z]{1,3}[a-z\x80-\xff]{2,}|[a-z\x80-\xff]+|[A-Z]{2,})"
 _IS_WORDS: Final = rf"(?:[0-9]{{0,4}}(?:{_WORD}+[0-9]{{0,2}})?(?:[._:/\\-]+|$))+"
 _SEPARATORS: Final = frozenset(b"._:/\\-")
@@ -77,11 +80,11 @@ _SEPARATORS: Final = frozenset(b"._:/\\-")
 
 @dataclass(frozen=True, slots=True)
 class SecretFinding:
-    """A secret, without its value.
+    """The rule and the position of a secret, without its value.
 
     Attributes:
-        rule: id of the rule.
-        line: number of its first line, from 1; 0: in the path.
+        rule: the id of the rule.
+        line: the number of the first line of the secret, from 1; 0: the secret is in the path.
     """
 
     rule: str
@@ -90,11 +93,14 @@ class SecretFinding:
 
 @dataclass(frozen=True, slots=True)
 class SecretRule:
-    """One table of `secrets.toml`, compiled.
+    """One rule of `secrets.toml`, compiled.
 
     Attributes:
-        source: its expression, with a group around the secret if that is only a part of it.
-        context: whether words next to the secret are part of the expression.
+        id: the id of the rule.
+        source: the expression, with a group around the secret if the secret is only a part of the match.
+        context: whether the expression includes words next to the secret.
+        entropy: the minimum number of bits per character of the secret.
+        check: returns whether a matched value is a secret.
     """
 
     id: str
@@ -106,7 +112,15 @@ class SecretRule:
 
 @dataclass(frozen=True, slots=True)
 class _RuleSet:
-    """All rules, and one pattern that matches if any rule does: most texts match none."""
+    """All rules, and patterns that match if any rule does.
+
+    Most texts match neither pattern, so that no single rule has to run.
+
+    Attributes:
+        rules: the rules.
+        any: the pattern of all rules.
+        any_joined: the pattern of the rules that identify a secret by its form alone.
+    """
 
     rules: tuple[SecretRule, ...]
     any: Any
@@ -121,11 +135,11 @@ class _Match:
 
 
 def find_secret(data: bytes, rel: str) -> SecretFinding | None:
-    """Return the first secret in a file or its path.
+    """Return the rule and line of the first secret in a file or in its path; None if nothing is found.
 
     Args:
         data: the file. Bytes that are not UTF-8 do not hide adjacent text.
-        rel: its path inside its scope.
+        rel: the path of the file inside its scope.
 
     Cost: about 10 µs per KiB of text without base64.
     """
@@ -140,7 +154,10 @@ def find_secret(data: bytes, rel: str) -> SecretFinding | None:
 
 
 def redact_secrets(text: str) -> str:
-    """Return `text` with `(redacted RULE)` in place of every secret in plain text (K3)."""
+    """Return `text` with `(redacted RULE)` in place of every secret in plain text.
+
+    Encoded secrets, and secrets that continue on the next line, stay; `find_secret` still finds them.
+    """
     data = text.encode("utf-8", "surrogatepass")
     for _ in range(_MAX_PASSES):
         spans = _drop_overlaps(_find_matches(data, load_rules()))
@@ -155,12 +172,12 @@ def redact_secrets(text: str) -> str:
 
 
 _MAX_PASSES: Final = 4
-"""Passes of `redact_secrets`: text that overlaps a redacted secret may be a secret too."""
+"""Number of passes of `redact_secrets`: text that overlaps a redacted secret may be a secret too."""
 
 
 @cache
 def load_rules() -> _RuleSet:
-    """Return the rules of the package. Cost: reads and compiles one file, about 30 ms, once per process."""
+    """Return the rules of `secrets.toml`. Cost: reads and compiles the file once per process, about 30 ms."""
     tables = load_package_tables("muniment.content", "secrets")
     rules = tuple(
         SecretRule(
@@ -209,7 +226,13 @@ def _find_in_text(text: str) -> SecretFinding | None:
 
 
 def _is_real_match(data: bytes, found: _Match, starts: list[int]) -> bool:
-    """Return whether a match in joined lines is real: it begins a word, or crosses the end of a line."""
+    """Return whether a match in joined lines is a secret: it begins a word, or crosses the end of a line.
+
+    Args:
+        data: the joined lines.
+        found: the match.
+        starts: the offset of each line in `data`.
+    """
     if found.rule == "url-password" and (two := _PORT_AND_NAME.fullmatch(data, found.start, found.end)):
         next_line = bisect_right(starts, found.start)
         if next_line < len(starts) and two.end(1) == starts[next_line]:
@@ -220,7 +243,7 @@ def _is_real_match(data: bytes, found: _Match, starts: list[int]) -> bool:
 
 
 def _find_typed(data: bytes) -> Iterator[_Match]:
-    """Yield the secrets that people type, without placeholders."""
+    """Yield the secrets that people type, such as a password next to its name, without placeholders."""
     checks = ValueChecks(_is_random, is_chosen_word, is_not_word, is_count)
     for rule, start, end in chain(
         find_typed_secrets(data), find_secrets_in_clauses(data, checks), find_secrets_in_notes(data, checks)
@@ -231,7 +254,11 @@ def _find_typed(data: bytes) -> Iterator[_Match]:
 
 
 def _join_lines(text: str) -> tuple[str, list[int]]:
-    """Join the lines of `text` without markers of lists and quotes; return it and the start of each line."""
+    """Join the lines of `text` without the markers of lists and quotes.
+
+    Returns:
+        The joined text, and the offset of each line in it, in bytes.
+    """
     if not text.isascii():
         text = normalise("NFKC", text)
     lines = [_strip_markers(line) for line in text.split("\n")]
@@ -247,7 +274,10 @@ def _strip_markers(line: str) -> str:
 
 
 def _decode_base64(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Decode the long runs of base64 in `data` from each of the four offsets; yield text and start."""
+    """Decode the long runs of base64 in `data` from each of four offsets.
+
+    Yield the printable text in each result, and the offset of the run in `data`.
+    """
     for run in _compile_bytes(_BASE64).finditer(data):
         letters = run[0].translate(_STANDARD)
         for offset in range(4):
@@ -258,7 +288,7 @@ def _decode_base64(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _drop_overlaps(found: Iterable[_Match]) -> list[_Match]:
-    """Return the matches from left to right without overlaps; of two at the same start, the longer one."""
+    """Return the matches from left to right without overlaps; of two with the same start, the longer one."""
     separate: list[_Match] = []
     for match in sorted(found, key=lambda match: (match.start, -match.end)):
         if not separate or match.start >= separate[-1].end:
@@ -267,14 +297,20 @@ def _drop_overlaps(found: Iterable[_Match]) -> list[_Match]:
 
 
 def _find_matches(data: bytes, rules: _RuleSet, *, joined: bool = False) -> Iterator[_Match]:
-    """Yield every secret in `data`, rule by rule; typed secrets only if the lines are not joined."""
+    """Yield every secret in `data`, rule by rule.
+
+    Args:
+        data: the text.
+        rules: the rules.
+        joined: whether the lines were joined; then only rules apply that identify a secret by its form alone.
+    """
     yield from _match_rules(data, rules, joined=joined)
     if not joined:
         yield from _find_typed(data)
 
 
 def _match_rules(data: bytes, rules: _RuleSet, *, joined: bool = False) -> Iterator[_Match]:
-    """Yield the secrets in `data` that are identified by their form."""
+    """Yield the secrets in `data` that a rule of `secrets.toml` finds; for the Args, see `_find_matches`."""
     if (rules.any_joined if joined else rules.any).search(data) is not None:
         for rule in rules.rules:
             if joined and rule.context:
@@ -297,7 +333,7 @@ def _is_not_placeholder(value: bytes, rule: SecretRule) -> bool:
 
 
 def _compute_entropy(value: bytes) -> float:
-    """Return the bits per character, by the frequencies of the characters in `value` itself."""
+    """Return the bits per character of `value`, from the frequencies of the characters in it."""
     size = len(value)
     return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
 
@@ -307,7 +343,7 @@ def _has_form(_value: bytes) -> bool:
 
 
 def _is_jwt(value: bytes) -> bool:
-    """Return whether the header is a JSON object with an algorithm that uses a key."""
+    """Return whether the header of a JSON Web Token is a JSON object with an algorithm that uses a key."""
     header = value.partition(b".")[0].translate(_STANDARD)
     try:
         fields = json.loads(binascii.a2b_base64(header + b"=" * (-len(header) % 4)))
@@ -317,7 +353,7 @@ def _is_jwt(value: bytes) -> bool:
 
 
 def _is_password(value: bytes) -> bool:
-    """Return whether a value is as different from words, names, paths and code as a random value."""
+    """Return whether a value looks random: it is not a word, name, path or code."""
     value = value.rstrip(_CLOSERS.encode())
     if _REFERENCE.match(value) or b"(" in value or _compile_bytes(_IS_WORDS).fullmatch(value):
         return False

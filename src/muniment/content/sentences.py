@@ -1,23 +1,24 @@
-"""Compare texts sentence by sentence: find the words of one text in another, in any format. Pure.
+"""Compare texts sentence by sentence: find the words of one text in another, in any format.
 
-A text is read as sentences, and a sentence as words. Two words are equal if their only
-differences are ones that a formatter, an editor or a spelling corrector makes:
+A text is read as sentences, and a sentence as words. Two words are equal if they differ only in ways that a
+formatter, an editor or a spelling corrector causes:
 
 - K1. These do not count: case, accents, compatibility forms, invisible characters, apostrophes, hyphens,
-  emphasis, escapes, entities, quotation marks, and all other punctuation. Nor do white space, line ends, a
-  byte order mark, list markers, task boxes, heading markers, block quotes and table pipes.
+  emphasis, escapes, entities, quotation marks, and all other punctuation. White space, line ends, a byte
+  order mark, list markers, task boxes, heading markers, block quotes and table pipes do not count either.
 - K2. A word of three or more letters from a to z is reduced to its first letter and the set of its other
-  consonants: a spelling corrector seldom changes them. Digits, number words, shorter words, and words of
+  consonants. A spelling corrector seldom changes these. Digits, number words, shorter words, and words of
   other scripts are compared exactly. In scripts without spaces each character is a word.
-- K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
-  compared, but do not count as written by a person if they are new (`ComparedWord.is_counted`). Nor do words
-  of one or two letters from a to z next to known words (`ComparedWord.is_small`), except `no`.
+- K3. Some words are compared, but if they are new, they do not count as written by a person: words of an
+  address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block
+  (`ComparedWord.is_counted`); and words of one or two letters from a to z next to known words, except `no`
+  (`ComparedWord.is_small`).
 - K4. A sentence ends at its punctuation or at the end of its line, if that is earlier.
 
 A gram is a sequence of adjacent words. `list_known_grams` returns the grams that are stored for a text with a
-known author; `compare_sentences` finds these grams in another text. Both ignore where sentences and lines
-end, except
-for the first and the last gram of a sentence: they show whether a complete known sentence is still there.
+known author. `compare_sentences` finds these grams in another text. Both ignore where sentences and lines
+end, with one exception: the first and the last gram of a sentence show whether the complete sentence still
+exists.
 
 Cost: linear in the text.
 """
@@ -43,16 +44,16 @@ from muniment.kernel.names import RelPath
 from muniment.kernel.normal_forms import normalise
 
 MAX_WORDS: Final = 70_000
-"""Words of a text that are compared: no entry of 128 KiB has as many."""
+"""Maximum number of words of a text that are compared: no entry of 128 KiB has as many."""
 
 MAX_KNOWN_PER_NEW_WORD: Final = 15
-"""Known words that one new word assigns to its author: a longer sentence needs more new words."""
+"""Maximum number of known words of a sentence that get the author of one new word in it."""
 
 MIN_SENTENCE_WORDS: Final = 3
-"""Words of a sentence that is recognized alone in another text, or inside a longer sentence."""
+"""Minimum number of words of a sentence that is recognized alone in another text or inside a sentence."""
 
 Gram = tuple[str, ...]
-"""Keys of adjacent words after a mark: one of the marks below, or empty inside a text."""
+"""Keys of adjacent words after a mark: one of the marks below, which is empty inside a text."""
 
 _INSIDE, _FIRST, _LAST, _WHOLE, _BODY = "", "^", "$", "^$", "="
 
@@ -101,12 +102,13 @@ _PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
 
 
 class ComparedWord(NamedTuple):
-    """A word of a text.
+    """A word of a text in the form that is compared.
 
     Attributes:
-        key: the same for words that count as equal (K1, K2).
-        text: folded.
-        is_counted: whether a new word counts as written by its author (K3).
+        key: a key that is the same for words that count as equal.
+        text: the word, folded.
+        is_counted: whether the word, if it is new, counts as written by the author of the text; False for
+            example for words of a web address.
     """
 
     key: str
@@ -115,16 +117,19 @@ class ComparedWord(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Return whether it is too short to make a sentence with known words its author's (K3)."""
+        """Return whether the word has one or two letters from a to z, and is not `no`.
+
+        Next to known words, such a word does not count as written by a person.
+        """
         return len(self.key) < _MIN_LETTERS and self.key.isascii() and self.key.isalpha() and self.key != "no"
 
 
 class Sentence(NamedTuple):
-    """A sentence, or the part of it that is on one line.
+    """A sentence, or the part of a sentence that is on one line.
 
     Attributes:
-        text: as in the file, without the markers of its line.
-        words: at least one.
+        text: the sentence as in the file, without the markers of its line.
+        words: the words of the sentence, at least one.
     """
 
     text: str
@@ -132,7 +137,7 @@ class Sentence(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Return whether any of its words counts (K3)."""
+        """Return whether any word of the sentence counts as written by the author of the text."""
         return any(word.is_counted for word in self.words)
 
 
@@ -141,11 +146,11 @@ class ComparedText:
     """An entry in the form that is compared.
 
     Attributes:
-        body: its sentences in order.
-        titles: sentences of its name, its description and its longer keywords, unless code derived them from
-            the body.
-        front: its front matter, which becomes a part of the body if an edit breaks it.
-        is_whole: False if it has more than `MAX_WORDS` words; the others are left out.
+        body: the sentences of the body in order.
+        titles: the sentences of the name, the description and the longer keywords, unless code derived them
+            from the body.
+        front: the text of the front matter, which becomes a part of the body if an edit breaks it.
+        is_whole: whether the entry has at most `MAX_WORDS` words; further words are left out.
     """
 
     body: tuple[Sentence, ...]
@@ -160,11 +165,13 @@ class ComparedText:
 
 
 class SentenceMatch(NamedTuple):
-    """The known part of a sentence.
+    """The result of comparing a sentence with known texts.
 
     Attributes:
-        known: for each word the smallest value of the grams that cover it; None: the word is new.
-        is_intact: whether it contains a complete known sentence of `MIN_SENTENCE_WORDS` words or more.
+        known: for each word of the sentence, the smallest value of the known grams (sequences of words) that
+            contain it; None: the word is new.
+        is_intact: whether the sentence contains a complete known sentence of `MIN_SENTENCE_WORDS` words or
+            more.
     """
 
     known: tuple[GramValue | None, ...]
@@ -172,14 +179,14 @@ class SentenceMatch(NamedTuple):
 
 
 GramValue = tuple[int, int]
-"""The value that the caller stores for a gram."""
+"""A pair of numbers that the caller stores for a gram (a sequence of adjacent words)."""
 
 FindGrams = Callable[[Collection[Gram]], Mapping[Gram, GramValue]]
-"""Function that returns the values of the known grams."""
+"""Function that returns the values of those grams (sequences of words) that are known."""
 
 
 def decode_text(data: bytes) -> str:
-    """Decode the text of a file, also if an editor saved it in UTF-16 or in a code page of Windows."""
+    """Return the text of a file, even if an editor saved it in UTF-16 or in a Windows code page."""
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if data.startswith(mark):
             return data.decode(encoding, "replace")
@@ -190,7 +197,12 @@ def decode_text(data: bytes) -> str:
 
 
 def read_text(data: bytes, rel: RelPath) -> ComparedText:
-    """Return the sentences of an entry, at most `MAX_WORDS` words of them."""
+    """Return the sentences of an entry, at most `MAX_WORDS` words of them.
+
+    Args:
+        data: the file of the entry.
+        rel: the path of the file inside its scope.
+    """
     entry = parse(decode_text(data))
     body, is_whole = _take_words(MAX_WORDS, read_sentences(entry.body))
     titles, has_all_titles = _take_words(
@@ -201,7 +213,7 @@ def read_text(data: bytes, rel: RelPath) -> ComparedText:
 
 
 def read_sentences(text: str) -> Iterator[Sentence]:
-    """Yield the sentences of a text (K1 to K4)."""
+    """Yield the sentences of a text, each with its words in the form that is compared."""
     for line in text.splitlines():
         rest = line[_MARKERS.match(line).end() :]  # type: ignore[union-attr]  # It matches anything.
         counts = _TOOL_LINE.match(line) is None
@@ -211,11 +223,11 @@ def read_sentences(text: str) -> Iterator[Sentence]:
 
 
 def list_known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
-    """Yield the grams by which a text is found in another one.
+    """Yield the grams (sequences of words) to store for a text, so that other texts can be compared with it.
 
     Args:
-        text: of a known author.
-        size: words of a gram; must be the same for `compare_sentences`.
+        text: a text of a known author.
+        size: the number of words of a gram; must be the same for `compare_sentences`.
     """
     if len(text.body_gram) > MIN_SENTENCE_WORDS:
         yield text.body_gram
@@ -232,9 +244,13 @@ def list_known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
 
 
 def list_short_grams(text: ComparedText, size: int) -> Iterator[Gram]:
-    """Yield the further grams by which a text is found in the same file, in addition to `list_known_grams`.
+    """Yield additional grams (sequences of words) to compare a text with later versions of its file.
 
-    They are the grams of fewer than `size` words, for short sentences, and the grams of the front matter.
+    They are the grams of up to `size` words, for short sentences, and the grams of the front matter.
+
+    Args:
+        text: a text of a known author.
+        size: the number of words of a gram; must be the same for `compare_sentences`.
     """
     yield text.body_gram
     for sentences in (text.body, text.titles, tuple(read_sentences(text.front))):
@@ -246,14 +262,14 @@ def list_short_grams(text: ComparedText, size: int) -> Iterator[Gram]:
 def compare_sentences(
     sentences: Sequence[Sentence], size: int, find: FindGrams, *, match_short: bool
 ) -> list[SentenceMatch]:
-    """Return the known part of each sentence.
+    """Return for each sentence which of its words are known.
 
     Args:
         sentences: consecutive sentences of one text.
-        size: words of a known gram.
-        find: finds known grams; called a second time only if it found some.
-        match_short: whether a sentence of fewer than `size` words is known if its gram of `list_short_grams`
-            is.
+        size: the number of words of the stored grams (sequences of words).
+        find: returns the values of the grams that are known; called a second time only if it found some.
+        match_short: whether a sentence of fewer than `size` words is known if `list_short_grams` has its
+            gram.
     """
     keys, spans = _list_keys(sentences), list(_list_spans(sentences))
     windows = {at: keys[at : at + size] for at in range(len(keys) - size + 1)}
@@ -276,11 +292,11 @@ def compare_sentences(
 
 
 def _find_intact_ends(windows: Mapping[int, Gram], size: int, find: FindGrams) -> dict[int, int]:
-    """Return the ends of known sentences by their start; of several with the same start, the shortest.
+    """Return the end of each complete known sentence, by its start; the shortest sentence counts.
 
     Args:
-        windows: the known words, by their start.
-        size: words of a window.
+        windows: the known windows of words, by their start.
+        size: the number of words of a window.
         find: as in `compare_sentences`.
     """
     found = find({(mark, *window) for window in windows.values() for mark in (_FIRST, _LAST)})
@@ -297,11 +313,11 @@ def _find_intact_ends(windows: Mapping[int, Gram], size: int, find: FindGrams) -
 
 
 def find_known_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> set[int]:
-    """Return the positions of words that a known text has in the same order, in any spelling.
+    """Return the positions in `words` that `known` has in the same order, in any spelling.
 
     Args:
-        known: words of the part of a text that is most similar.
-        words: words of a sentence.
+        known: the words of the most similar part of a known text.
+        words: the words of a sentence.
     """
     keys = [each.key for each in known], [each.key for each in words]
     old: set[int] = set()
@@ -312,7 +328,7 @@ def find_known_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord
 
 
 def is_respelled(some: Sequence[ComparedWord], others: Sequence[ComparedWord]) -> bool:
-    """Return whether texts differ only in a few letters or word borders; never in a number."""
+    """Return whether two texts differ only in a few letters or word borders, and in no number."""
     if _list_numbers(some) != _list_numbers(others):
         return False
     one, other = ("".join(each.text for each in words) for words in (some, others))
@@ -325,7 +341,7 @@ def is_respelled(some: Sequence[ComparedWord], others: Sequence[ComparedWord]) -
 
 
 def _has_respelled(some: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> bool:
-    """Return whether words are another spelling of the start or the end of other words."""
+    """Return whether `words` are another spelling of the start or the end of `some`."""
     sizes = range(max(1, len(words) - 2), min(len(some), len(words) + 2) + 1)
     return any(is_respelled(part, words) for size in sizes for part in (some[:size], some[-size:]))
 
@@ -335,7 +351,7 @@ def _list_numbers(words: Iterable[ComparedWord]) -> list[str]:
 
 
 def _compute_edit_distance(one: str, other: str) -> int:
-    """Return how many letters were added, removed, replaced, or exchanged with the next."""
+    """Return how many letters were added, removed, replaced or exchanged with the next letter."""
     above: list[int] = []
     row = list(range(len(other) + 1))
     for at, letter in enumerate(one, 1):
@@ -360,7 +376,7 @@ def _list_keys(sentences: Iterable[Sentence]) -> tuple[str, ...]:
 
 
 def _take_words(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, ...], bool]:
-    """Return the first sentences up to a number of words, and whether they are all."""
+    """Return the first sentences with at most `limit` words together, and whether they are all sentences."""
     taken: list[Sentence] = []
     for sentence in sentences:
         limit -= len(sentence.words)
@@ -371,7 +387,7 @@ def _take_words(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Senten
 
 
 def _list_chosen_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
-    """Yield the titles and keywords of the front matter that code did not derive from the body."""
+    """Yield the titles and longer keywords of the front matter that code did not derive from the body."""
     titles, made = read_current_titles(entry, rel), derive_titles(entry.body)
     if entry.name is not None and titles.name != made.name:
         yield titles.name
@@ -398,7 +414,7 @@ def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
 
 
 def _split_counted_parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
-    """Yield the parts of a text with whether their words count (K3)."""
+    """Yield the parts of a text, each with whether its new words count as written by a person."""
     at = 0
     for match in _NOT_COUNTED.finditer(text) if counts else ():
         yield text[at : match.start()], True
@@ -413,7 +429,7 @@ def _build_word(word: str, counts: bool) -> ComparedWord:  # noqa: FBT001  passe
 
 
 def _build_spelling_key(word: str) -> str:
-    """Return a key that is equal for words that differ only in their spelling (K2)."""
+    """Return a key that is equal for words that differ only in their spelling."""
     if not word.isascii():
         bare = "".join(char for char in normalise("NFKD", word) if not unicodedata.combining(char))
         word = bare if bare.isascii() else word

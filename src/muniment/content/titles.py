@@ -1,9 +1,9 @@
-"""Derive a title, a description and a file name from a text. Pure.
+"""Derive a title, a description and a file name from a text.
 
-The file names match the name grammar for any text (`build_slug`), so that a text cannot make the rule writer
-request a denied path.
+`build_slug` returns a valid file name for any text, so that a text cannot make the rule writer request a
+denied path.
 
-Attacked in tests/units/agent/test_rules.py.
+Attacks on this guarantee are in tests/units/agent/test_rules.py.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from muniment.kernel.normal_forms import is_normalised, normalise
 from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, find_segment_problem
 
 TITLES_KEY: Final = "titles"
-"""Key in the provenance of an entry, see `build_title_mark`."""
+"""Key in the provenance of an entry for the mark that `build_title_mark` returns."""
 
 TITLE_CHARS: Final = 80
-"""Characters of a title: one line of an index."""
+"""Maximum number of characters of a title: one line of an index."""
 
 DESCRIPTION_CHARS: Final = 120
-"""Characters of a description: it fits next to the title in a listing."""
+"""Maximum number of characters of a description: it fits next to the title in a listing."""
 
 _DIGITS: Final = 12
 
 _MAX_READ_CHARS: Final = 2_000
-"""Characters that are read of a line for a title, and of a text for a description."""
+"""Maximum number of characters that are read of a line for a title, and of a text for a description."""
 
 SLUG_CHARS: Final = 60
 SLUG_BYTES: Final = 150
-"""Characters and UTF-8 bytes of a file name without suffixes: short enough to type, far below NAME_MAX."""
+"""Maximum number of characters and UTF-8 bytes of a file name without suffix: short enough to type."""
 
 _RESERVED: Final = """
 memory memory-before-muniment index readme
@@ -43,7 +43,7 @@ agent agents claude conventions crush copilot-instructions gemini qwen skill war
 bootstrap heartbeat identity iflow jules soul tools user
 """
 RESERVED_STEMS: Final = frozenset(_RESERVED.split())
-"""Stems of files that the store writes itself, or that other agents load as instructions."""
+"""Names without suffix of files that the store writes itself, or that other agents load as instructions."""
 
 _USER_PREFIX: Final = re.compile(r"\A(?:the\s+)?user\s+(?=[a-z])", re.IGNORECASE)
 _LEAD_IN: Final = re.compile(
@@ -57,7 +57,7 @@ _EMPHASIS: Final = re.compile(
 _RANDOM: Final = re.compile(
     r"(?=\S*[0-9])(?=\S*[a-z])(?=\S*[A-Z])\S{8,}|[0-9A-Fa-f-]{32,}|(?=\S*[0-9])(?=\S*[A-Za-z])[0-9A-Za-z]{16,}"
 )
-"""Words of a title that may be a secret without a rule: they are left out of file names."""
+"""Words of a title that may be a secret: they are left out of file names."""
 _JOINERS: Final = "\u200c\u200d"
 _FINAL_PUNCTUATION: Final = " .,;:!?\u2026\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u060c\u061b\u061f\u0964"
 _ENDS_WITH_JOINER: Final = _JOINERS + _FINAL_PUNCTUATION
@@ -66,8 +66,8 @@ _ENDS_WITH_JOINER: Final = _JOINERS + _FINAL_PUNCTUATION
 def derive_title(fact: str) -> str:
     """Return a title: the first line of `fact` without markers, emphasis, `the user` and final punctuation.
 
-    The scheme of web addresses is left out: then viewers do not turn the rest into a link, and users can
-    still read it.
+    The scheme of web addresses (`https://`) is left out, so that viewers do not turn the rest into a link.
+    Users can still read the address.
     """
     lines = (
         _strip_emphasis(_strip_marker(line[:_MAX_READ_CHARS]))
@@ -81,19 +81,24 @@ def derive_title(fact: str) -> str:
 
 
 def derive_description(fact: str) -> str:
-    """Return `fact` on one line, cleaned like `derive_title`, with at most `DESCRIPTION_CHARS` characters."""
+    """Return `fact` on one line, cleaned like a title, with at most `DESCRIPTION_CHARS` characters."""
     return _cut_line(_strip_emphasis(clean_title_line(fact[:_MAX_READ_CHARS])), DESCRIPTION_CHARS)
 
 
 def derive_titles(body: str) -> Titles:
-    """Return the title and description that code derives from that body."""
+    """Return the title and description that code derives from the body of an entry."""
     return Titles(derive_title(body.strip()), derive_description(body))
 
 
 def build_title_mark(titles: Titles, body: str) -> str:
-    """Return a mark that later shows which titles code derived from a body.
+    """Return a mark that records which of two titles code derived from a body.
 
-    It is a digest for each derived title and `-` for another one, or empty if neither was derived.
+    For name and description, the mark has a digest if code derived the text, else `-`. If code derived
+    neither, the mark is empty. `read_current_titles` reads the mark.
+
+    Args:
+        titles: the name and description of the entry.
+        body: the body of the entry.
     """
     derived = derive_titles(body)
     if titles.name != derived.name and titles.description != derived.description:
@@ -105,10 +110,14 @@ def build_title_mark(titles: Titles, body: str) -> str:
 
 
 def read_current_titles(entry: Entry, rel: RelPath | str) -> Titles:
-    """Return the titles as `read_titles` does, but derive them again if the body was corrected since.
+    """Return the titles of an entry; a title that code derived is derived again from the current body.
 
-    A title that a user or model chose stays. The mark in the entry (`TITLES_KEY`) proves nothing: at worst, a
-    chosen title is replaced by a derived one.
+    A title that a user or model chose stays. The mark in the entry (`TITLES_KEY`) shows which titles code
+    derived. The mark proves nothing: at worst, a chosen title is replaced by a derived one.
+
+    Args:
+        entry: the entry.
+        rel: the path of its file, for an entry without titles.
     """
     stored = read_titles(entry, rel)
     marks = str((entry.muniment or {}).get(TITLES_KEY, "")).split(" ")
@@ -122,10 +131,10 @@ def read_current_titles(entry: Entry, rel: RelPath | str) -> Titles:
 
 
 def build_slug(title: str, fact: str) -> str:
-    """Return a file name without its suffix: words of `title` that the name grammar allows.
+    """Return a file name without suffix, built from the words of `title`.
 
-    Letters and digits of every script stay, with their marks. If no word remains (emoji), or the name does
-    not match the grammar, it is `note-` and eight digits of the SHA-256 of `fact`.
+    Letters and digits of every script stay, with their marks; other characters are dropped. If no valid name
+    remains, for example from emoji, the name is `note-` and eight digits of the SHA-256 of `fact`.
     """
     if len(parts := title.split()) > 1:
         title = " ".join(part for part in parts if not _RANDOM.fullmatch(part))
@@ -139,12 +148,12 @@ def build_slug(title: str, fact: str) -> str:
 
 
 def build_anonymous_slug(fact: str) -> str:
-    """Return a file name without its suffix that reveals no words, the same for the same fact."""
+    """Return a file name without suffix that reveals no words and is the same for the same fact."""
     return f"note-{digest(fact.encode())[:8]}"
 
 
 def clean_title_line(text: str) -> str:
-    """Return `text` on one line without control and format characters; joiners stay."""
+    """Return `text` on one line without control and format characters; zero-width joiners stay."""
     folded = " ".join(text.split())
     if folded.isprintable():  # Then no character is removed, in any script.
         return folded
@@ -169,7 +178,7 @@ def _strip_marker(line: str) -> str:
 
 
 def _has_word(line: str) -> bool:
-    """Return whether a line contains a word; for most lines the first letter decides."""
+    """Return whether a line contains a word."""
     return (line.isascii() and any(map(str.isalnum, line))) or bool(_find_words(line))
 
 
@@ -184,12 +193,15 @@ def _find_words(text: str) -> list[str]:
 
 
 def _strip_leading_marks(run: str) -> str:
-    """Return `run` without the marks at its beginning, which have no base character."""
+    """Return `run` without the combining marks at its beginning, which have no base character."""
     return run[next((at for at, char in enumerate(run) if not _is_mark(char)), len(run)) :]
 
 
 def _cut_line(line: str, limit: int) -> str:
-    """Return at most `limit` characters of `line`, cut between words if possible, else between clusters."""
+    """Return at most `limit` characters of `line`, cut between words if possible.
+
+    Otherwise the line is cut between letters, without separating a letter from its marks.
+    """
     if len(line) <= limit:
         return line
     part = _cut_to_clusters(line, limit - 1)
@@ -198,7 +210,7 @@ def _cut_line(line: str, limit: int) -> str:
 
 
 def _cut_stem(stem: str) -> str:
-    """Return as much of `stem` as a name may have, cut between words if possible, else between clusters."""
+    """Return the part of `stem` that fits a file name, cut between words if possible."""
     end = min(SLUG_CHARS, len(stem.encode()[:SLUG_BYTES].decode(errors="ignore")))
     if len(stem) <= end:
         return stem
@@ -208,7 +220,7 @@ def _cut_stem(stem: str) -> str:
 
 
 def _cut_to_clusters(text: str, end: int) -> str:
-    """Return `text` up to `end`, without a letter whose marks would be cut off."""
+    """Return `text` up to `end`, or less, so that no letter is separated from its marks."""
     while 0 < end < len(text) and (_is_mark(text[end]) or text[end] in _JOINERS or text[end - 1] in _JOINERS):
         end -= 1
     return text[:end]

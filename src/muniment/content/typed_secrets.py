@@ -1,7 +1,7 @@
-"""Find secrets as people type them: a password, PIN or code next to its name, a payment card. Pure.
+"""Find secrets that people type: a password, PIN or code next to its name, or a payment card.
 
-Separate from `secrets`: these secrets need words of a language, the rules of `secrets.toml` know
-forms.
+Separate from `secrets`: these secrets are found by words of a language, those of `secrets.toml` by their
+form.
 
 Guarantees, for the words of `typed_secrets.toml`, in a text of any language:
 
@@ -9,16 +9,16 @@ Guarantees, for the words of `typed_secrets.toml`, in a text of any language:
   letters and digits, or marks inside); it is quoted; it is one word at the end of the clause that is not
   typical for statements *about* passwords; or it is three to six such words. If the name is ambiguous, only
   the first case counts.
-- H2. The value of a PIN or a code is a secret if it has three to ten digits and does not count things.
+- H2. The value of a PIN or a code is a secret if it has three to ten digits and counts nothing.
 - H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812) are a
-  secret, also next to other numbers. The number of a bank account is printed on invoices and is not a secret.
+  secret, even next to other numbers. The number of a bank account is printed on invoices and is not a secret.
 - H4. Methods, protocols, versions, dates, files, amounts of time and UUIDs are not secrets.
 - H5. Linear time: RE2 finds the names; at most `_MAX_TAIL_BYTES` bytes after a name are read.
 
-Not guaranteed: a secret passes without such a name or with other words; so does a password that is a word
-which is also used in statements about passwords ("the password is wrong").
+Not guaranteed: a secret without such a name, or with other words, passes. So does a password that is a word
+from statements about passwords ("the password is wrong").
 
-Attacked in tests/units/content/test_typed_secrets.py.
+Attacks on these rules are in tests/units/content/test_typed_secrets.py.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CODE: Final = "typed-code"
 CARD: Final = "payment-card"
 
 _MAX_TAIL_BYTES: Final = 160
-"""Bytes after a name that are read; a password is shorter."""
+"""Number of bytes after a name that are read; a password is shorter."""
 
 _MARK: Final = r"(?:=>|->|→|:=|={1,2}|：|＝|:|\|)"  # noqa: RUF001
 _OPEN: Final = "\"'`*“”„‘’´«»「『‹›"  # noqa: RUF001
@@ -65,11 +65,11 @@ _IS_PLAIN: Final = re.compile(
 _IS_NAME_IN_CODE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[a-z]+\d*(?:[_.][a-z]+\d*)+")
 _CARD: Final = re.compile(rb"(?<![\w.-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w-])")
 _GROUPED: Final = re.compile(rb"(?<![\w.-])(?=([2-6][0-9]{2,18}(?:[ -][0-9]{3,6}){0,5})(.?))")
-"""A possible start of a card number next to other numbers; numbers of a series have fewer digits."""
+"""A possible beginning of a card number next to other numbers. Numbers of a series have fewer digits."""
 _LAST: Final = re.compile(rb"[0-9](?![\w-])")
-"""A possible end of a card number: later digits, such as its date, are not part of it."""
+"""A possible end of a card number. Later digits, such as the date on the card, are not part of it."""
 _DIGITS: Final = "[0-9](?:[ -]?[0-9]){11}"
-"""Part of every card number."""
+"""Expression for a part of every card number."""
 _NETWORKS: Final = re.compile(
     rb"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     rb"|(?:6011|65\d\d|64[4-9]\d|35\d\d)\d{12}|62\d{14,17}"
@@ -77,25 +77,36 @@ _NETWORKS: Final = re.compile(
 _MIN_CARD_DIGITS: Final = 13
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]))
-"""Twice a digit, as the sum of its digits."""
+"""The double of each digit, as the sum of its digits (Luhn's check)."""
 _CARD_CODE: Final = re.compile("cvv|cvc|prüfnummer|cryptogramme|セキュリティコード|安全码".encode())
-"""Names of codes of three digits."""
+"""Names of codes that have three digits."""
 _SHORT_NAME: Final = re.compile(rb"\b(?:tan|otp|cvc|cvv)\b")
-"""Names after which a year may follow, as in the name of an event."""
+"""Names after which a year can follow, as in the name of an event."""
 _YEAR: Final = re.compile("(?:19|20)[0-9]{2}")
 _MIN_PASSWORD_DIGITS: Final = 4
-"""Minimum digits of a numeric password; a PIN may have three, like the code on a card."""
+"""Minimum digits of a numeric password. A PIN may have three, like the code on a card."""
 _MIN_WORD_CHARS: Final = 4
 _MIN_UNLINKED_CHARS: Final = 6
-"""Minimum characters of a password directly after its name, as in "password hunter2"."""
+"""Minimum characters of a password that directly follows its name, as in "password hunter2"."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SecretWords:
-    """The tables of all languages, compiled."""
+    """The tables of `typed_secrets.toml` for all languages, compiled.
+
+    Attributes:
+        linked_names: finds the name of a secret with a link to its value, such as "is" or a colon.
+        unlinked_names: finds the name of a secret that is directly followed by its value.
+        preceded_names: finds the name of a secret after its value, as in "… is my password".
+        about: words of statements about passwords, such as "wrong".
+        endings: endings of such words.
+        units: words for things that are counted.
+        technical_words: technical terms that look like values.
+        patterns: matches technical values, which are not secrets.
+    """
 
     linked_names: Any
-    """name, whether it is `loose`, whether it is of a code, and the text between it and the secret"""
+    """Its groups: a name of a code, or an ambiguous name."""
     unlinked_names: Any
     preceded_names: Any
     about: frozenset[str]
@@ -106,9 +117,9 @@ class _SecretWords:
 
 
 def find_typed_secrets(data: bytes) -> Iterator[tuple[str, int, int]]:
-    """Yield rule, start and end of every secret of H1 to H3 in UTF-8 text.
+    """Yield the rule, start and end of every password, PIN, code and card number in UTF-8 text.
 
-    Cost: about 10 µs per KiB without any.
+    Cost: about 10 µs per KiB of text without secrets.
     """
     words = _load_words()
     for names, is_linked in ((words.linked_names, True), (words.unlinked_names, False)):
@@ -137,7 +148,14 @@ def _find_cards(data: bytes) -> Iterator[tuple[str, int, int]]:
 def _find_after_name(
     data: bytes, found: Any, words: _SecretWords, *, is_linked: bool
 ) -> tuple[str, int, int] | None:
-    """Return the secret that follows a name."""
+    """Return the rule, start and end of the secret that follows a name, or None.
+
+    Args:
+        data: the text.
+        found: the match of the name.
+        words: the tables.
+        is_linked: whether the match includes a link between name and value, such as "is".
+    """
     tail = data[found.end() : found.end() + _MAX_TAIL_BYTES].decode("utf-8", "ignore")
     is_code, is_loose = found.span(1)[0] >= 0, found.span(2)[0] >= 0
     number = _NUMBER.match(tail.lstrip(_OPEN))
@@ -182,7 +200,12 @@ def _find_after_name(
 
 
 def _find_before_name(data: bytes, end: int) -> tuple[str, int, int] | None:
-    """Return the secret before "is my password", only if it clearly is not a word."""
+    """Return the secret before "is my password" if it is clearly not a word, or None.
+
+    Args:
+        data: the text.
+        end: the offset of "is my password".
+    """
     head = data[max(0, end - _MAX_TAIL_BYTES) : end].decode("utf-8", "ignore").rstrip(_OPEN + "」』 ")
     value = re.split(rf"[\s{_OPEN}「『,;，。、；：（）\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]", head)[-1]  # noqa: RUF001
     if len(value) < _MIN_UNLINKED_CHARS or not is_not_word(value):
@@ -196,12 +219,12 @@ def _build_span(rule: str, data: bytes, start: int, text: str, size: int) -> tup
 
 
 def is_chosen_word(word: str) -> bool:
-    """Return whether a word is not typical for statements about passwords."""
+    """Return whether a word may be a chosen password: it is not typical for statements about passwords."""
     return word.isalpha() and _are_chosen([word], _load_words())
 
 
 def is_count(rest: str) -> bool:
-    """Return whether the text after a number is the thing that it counts."""
+    """Return whether the text after a number names what the number counts, as in "10 minutes"."""
     following, words = _NEXT.match(rest), _load_words()
     return (
         following is not None
@@ -215,7 +238,7 @@ def _is_date(number: str) -> bool:
 
 
 def is_not_word(value: str) -> bool:
-    """Return whether a value is neither a word nor an ordinary value that contains digits (H4)."""
+    """Return whether a value is neither a word nor an ordinary value with digits, such as a date."""
     words = _load_words()
     folded = value.lower()
     if (
@@ -236,7 +259,15 @@ def is_not_word(value: str) -> bool:
 
 
 def _is_chosen_value(value: str, tail: str, words: _SecretWords, *, quoted: bool, name: bytes) -> bool:
-    """Return whether the words after a password's name are the password, not a statement about it."""
+    """Return whether the words after the name of a password are the password, and not a statement about it.
+
+    Args:
+        value: the first word, or the quoted text.
+        tail: the text after the name.
+        words: the tables.
+        quoted: whether the value is quoted.
+        name: the matched name, with the link to the value.
+    """
     link = name.rstrip()
     if (
         link.endswith((b"=", b"->", b"=>", b"|", b" a"))
@@ -273,7 +304,7 @@ def _is_luhn(digits: bytes) -> bool:
 
 @cache
 def _load_words() -> _SecretWords:
-    """Return the words of the package. Cost: reads and compiles one file, once per process."""
+    """Return the compiled tables of `typed_secrets.toml`. Cost: reads the file once per process."""
     tables = load_package_tables("muniment.content", "typed_secrets")
     technical = tables.pop("terms")
     every = {
@@ -307,7 +338,10 @@ def _load_words() -> _SecretWords:
 
 
 def _build_name_source(words: list[str]) -> str:
-    """Return an expression for names, with word borders in scripts with spaces; `*`: also at a word's end."""
+    """Return an expression for names of secrets, with word borders in scripts with spaces.
+
+    A name with `*` at its beginning also matches at the end of a word.
+    """
     inside = [word.lstrip("*") for word in words if word.startswith("*") or not _has_spaces(word)]
     separate = [word for word in words if not word.startswith("*") and _has_spaces(word)]
     return "|".join(
@@ -321,7 +355,14 @@ def _build_name_source(words: list[str]) -> str:
 
 
 def _build_spaced_source(words: list[str], after: str, before: str = "", between: str = r"\s*") -> str:
-    """Return an expression for words with the text around them; scripts without spaces allow less text."""
+    """Return an expression for words with the text around them.
+
+    Args:
+        words: the words.
+        after: expression for the text after a word of a script with spaces.
+        before: expression for the text before such a word.
+        between: expression for the text after a word of a script without spaces.
+    """
     running = _join_alternatives([word for word in words if not _has_spaces(word)])
     spaced = rf"{before}(?:{_join_alternatives([word for word in words if _has_spaces(word)])}){after}"
     return rf"{spaced}|\s*(?:{running}){between}" if running else spaced
@@ -332,7 +373,10 @@ def _has_spaces(word: str) -> bool:
 
 
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
-"""Thai, followed by kana, Han and Hangul; Hangul appends particles to words."""
+"""The first code point of the scripts without spaces: Thai, then kana, Han and Hangul.
+
+In Hangul, particles are attached to words.
+"""
 
 
 def _join_alternatives(words: list[str]) -> str:

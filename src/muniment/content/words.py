@@ -1,8 +1,8 @@
-"""Split a text into folded words of any script, and compare texts by their words. Pure.
+"""Split a text into folded words of any script, and compare texts by their words.
 
 - W1. Words are compared in NFKC and casefold. A word is a run of letters, digits and marks: `start` does not
   contain the word `art`, and `snake_case` is two words.
-- W2. In scripts without spaces (Han, kana, Thai and similar) words have no visible borders. In Hangul,
+- W2. In scripts without spaces (Han, kana, Thai and similar), words have no visible borders. In Hangul,
   particles are written at the end of words. For these scripts a query word is a run of at least two
   characters. It matches wherever the same characters are adjacent.
 - W3. `find_significant_words` drops stop words and words of one character. A match needs all the remaining
@@ -39,8 +39,9 @@ ao do dos em um uma
 een het van voor
 """
 STOP_WORDS: Final = frozenset(f"{_ENGLISH}{_OTHERS}".split())
-"""Words that occur in almost every text of some large languages. Excluded: negations, and words of two
-letters that are also names, such as `os` and `su`.
+"""Words that occur in almost every text of some large languages.
+
+Negations are excluded, and so are words of two letters that are also names, such as `os` and `su`.
 """
 
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")
@@ -60,39 +61,39 @@ _STARTS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words of a text, for `contains_all`.
+    """The words of a text, prepared for `contains_all`.
 
     Attributes:
-        words: words of scripts with spaces.
-        unspaced: runs of the scripts of W2, joined by spaces.
+        words: the words of scripts with spaces.
+        unspaced: the runs of characters of scripts without spaces, joined by spaces.
     """
 
     words: frozenset[str]
     unspaced: str
 
     def contains_all(self, wanted: Collection[str]) -> bool:
-        """Return whether the text contains all these words of a query; False if `wanted` is empty."""
+        """Return whether the text contains all words of `wanted`; False if `wanted` is empty."""
         return bool(wanted) and all(
             word in self.unspaced if is_unspaced(word) else word in self.words for word in wanted
         )
 
 
 def build_vocabulary(text: str) -> Vocabulary:
-    """Return the words of `text`. Cost: linear."""
+    """Return the words of `text`, prepared for `Vocabulary.contains_all`. Cost: linear."""
     words = set(split_words(text))
     running = {word for word in words if is_unspaced(word)}
     return Vocabulary(frozenset(words - running), " ".join(sorted(running)))
 
 
 def find_significant_words(query: str) -> tuple[str, ...]:
-    """Return the distinct significant words of a query in order (W3); may be empty."""
+    """Return the distinct words of a query in order, without stop words and words of one character."""
     return tuple(
         dict.fromkeys(word for word in split_words(query) if len(word) > 1 and word not in STOP_WORDS)
     )
 
 
 def extract_features(text: str) -> frozenset[str]:
-    """Return the words of a text for similarity; runs of W2 become pairs of adjacent characters."""
+    """Return the words of a text; in scripts without spaces, the pairs of adjacent characters."""
     found: set[str] = set()
     for word in set(split_words(text)):
         if is_unspaced(word) and len(word) > 1:
@@ -103,21 +104,21 @@ def extract_features(text: str) -> frozenset[str]:
 
 
 def separate_words(text: str) -> str:
-    """Insert a space wherever a word ends here (W1, W2) but not in SQLite's tokenizer.
+    """Insert spaces so that SQLite's tokenizer finds the same words as `split_words`.
 
-    These places are: between letters and scripts without spaces, and at private-use characters, which are
-    never part of a word. Han, kana and Hangul stay unchanged: callers split them into pairs.
+    A space is inserted between letters and scripts without spaces, and replaces private-use characters, which
+    are never part of a word. Han, kana and Hangul stay unchanged: callers split them into pairs.
     """
     return _PRIVATE.sub(" ", _UNPAIRED_RUNS.sub(r" \g<0> ", text))
 
 
 def is_unspaced(word: str) -> bool:
-    """Return whether a word belongs to a script of W2."""
+    """Return whether a word belongs to a script without spaces, or to Hangul."""
     return _STARTS_UNSPACED.match(word) is not None
 
 
 def split_words(text: str) -> Iterator[str]:
-    """Yield the words of `text` in order, folded (W1, W2)."""
+    """Yield the words of `text` in order, folded: letters, digits and marks in NFKC and casefold."""
     plain = fold(text)
     if plain.isascii():
         yield from _ASCII_WORD.findall(plain)
@@ -135,16 +136,15 @@ def is_word_character(char: str) -> bool:
 
 # -- similarity --------------------------------------------------------------------------------------
 #
-# Find equal and similar texts. Pure.
+# Find equal and similar texts.
 #
-# *Equal*: the same text without case, compatibility forms, white space and final punctuation (a question mark
-# counts). This is the "same fact" of the rules. Code merges only equal texts by itself.
+# *Equal*: two texts are the same if case, compatibility forms, white space and final punctuation are ignored
+# (a question mark counts). Code merges only equal texts without a decision of the user.
 #
-# *Similar*: at least `SIMILARITY_THRESHOLD` of the words of both texts are in both. Similarity is only a
-# question for the
-# user: "use tabs here" and "never use tabs here" may be similar. MinHash with bands finds candidate pairs,
-# and a comparison word by word confirms each. So every reported pair is correct. Of the pairs at the
-# threshold, two in ten thousand are missed.
+# *Similar*: two texts share at least `SIMILARITY_THRESHOLD` of all their words. The user decides about
+# similar texts: "use tabs here" and "never use tabs here" may be similar. MinHash with bands finds candidate
+# pairs, and a comparison word by word confirms each pair. So every reported pair is correct. Of the pairs at
+# the threshold, two in ten thousand are missed.
 #
 # Source: Broder, "On the resemblance and containment of documents", 1997; Leskovec, Rajaraman and Ullman,
 # "Mining of Massive Datasets", 3.4 (bands).
@@ -154,17 +154,19 @@ SIMILARITY_THRESHOLD: Final = 0.8
 
 HASHES: Final = 64
 BANDS: Final = 16
-"""Bands of four hashes: two texts at `SIMILARITY_THRESHOLD` agree in one of them with probability 1 - (1 -
-0.8^4)^16.
+"""Number of bands, with four hashes each.
+
+Two texts at `SIMILARITY_THRESHOLD` agree in one band or more with probability 1 - (1 - 0.8^4)^16.
 """
 
 FINAL_PUNCTUATION: Final = ".!,: \u3002\u0964\u061b\u060c"
-"""Final characters that do not change a fact. Not `;`: Greek uses it as a question mark, and NFKC maps U+037E
-to it.
+"""Final characters that do not change a fact.
+
+`;` is not among them: Greek uses it as a question mark, and NFKC maps U+037E to it.
 """
 
 MAX_LIST_STATEMENTS: Final = 1_000
-"""Maximum items of a list that count as separate statements; a longer list counts only as a whole."""
+"""Maximum number of list items that count as separate statements. A longer list counts only as a whole."""
 
 _ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
 _EMPHASIS: Final = "*_`~ "
@@ -174,7 +176,7 @@ _HASH: Final = struct.Struct(f"<{HASHES}I")
 
 
 def build_comparison_key(text: str) -> str:
-    """Return the comparison key of a fact: equal facts have equal keys.
+    """Return a key that is equal for equal facts: it ignores case, white space and final punctuation.
 
     One-letter options keep their case: `-d` and `-D` differ.
     """
@@ -185,7 +187,7 @@ def build_comparison_key(text: str) -> str:
 
 
 def list_statements(body: str) -> tuple[str, ...]:
-    """Return the comparison keys of a text: the whole text, and the items of a flat list.
+    """Return the comparison keys of an entry's statements: the whole text, and the items of a flat list.
 
     The items count only if the text contains nothing except the list. Other lines may change the meaning of
     an item ("Never do any of this:").
@@ -199,14 +201,14 @@ def list_statements(body: str) -> tuple[str, ...]:
 
 
 def group_similar(texts: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return the groups of similar texts as sorted keys; a text without a similar one is in no group.
+    """Return groups of similar texts, each as sorted keys. A text without a similar one is in no group.
 
     A group may be a chain whose ends are not similar. If many texts agree in a band, each is compared only
     with the previous one and the first one. So a thousand texts of one pattern do not need a million
     comparisons.
 
     Args:
-        texts: by any key; texts without words are not similar to any text.
+        texts: the texts by any key. Texts without words are not similar to any text.
 
     Cost: linear, about 0.2 ms for a text of thirty words.
     """
@@ -229,12 +231,12 @@ def group_similar(texts: Mapping[str, str]) -> list[tuple[str, ...]]:
 
 
 def compute_minhash(found: frozenset[str]) -> tuple[int, ...]:
-    """Return the signature of a non-empty set: the minimum of each of `HASHES` hash functions."""
+    """Return the MinHash signature of a non-empty set of words: the minimum of each hash function."""
     return tuple(map(min, *map(_hash_word, found))) if len(found) > 1 else _hash_word(*found)
 
 
 def compute_similarity(one: frozenset[str], other: frozenset[str]) -> float:
-    """Return the Jaccard similarity of two sets; 1 if both are empty."""
+    """Return the Jaccard similarity of two sets of words; 1 if both are empty."""
     either = len(one | other)
     return len(one & other) / either if either else 1.0
 

@@ -1,8 +1,12 @@
-"""The trusted core: it opens nothing outside the roots, and writes judged changes only, all of them or none.
+"""The trusted core of Muniment: it opens, judges and writes every memory file.
 
-Standard library only. `threat-model/REVIEW.md` lists the reading order and the promises of each file.
+It opens nothing outside the roots. It writes only judged changes: all changes of a set, or none.
 
-On systems other than Linux, `portable.calls` replaces `syscalls`, and the promises are weaker: see there.
+It uses only the standard library. `threat-model/REVIEW.md` lists the reading order and the promises of each
+file.
+
+On systems other than Linux, `portable.calls` replaces `syscalls`. The promises are weaker there, as
+`portable.calls` describes.
 """
 
 import sys

@@ -1,30 +1,31 @@
-"""Write files to the disk, from `JudgedChanges`, `GeneratedFiles`, `ReplayedChanges` or `Rollback` only.
+"""Write files to disk, only from `JudgedChanges`, `GeneratedFiles`, `ReplayedChanges` or `Rollback`.
 
-On success of `lock_roots`, until its block ends:
+Promises of `lock_roots` until its block ends:
 
-- L1 this process holds the lock of every given root; no other process that uses this lock does. The lock is
-  `flock` on a descriptor of the root's directory, opened here. So it also works between two homes that bind
-  the same root.
-- L2 after its lock was acquired, each root was at its bound path, at one moment.
+- L1 This process holds the lock of every given root, and no other process that uses these locks does. The
+  lock is `flock` on a descriptor of the root directory that is opened here. So the lock also works between
+  two homes that bind the same root.
+- L2 Each root was at its bound path at one moment after its lock was acquired.
 
-On success of `apply_changes`:
+Promises of `apply_changes` if it succeeds:
 
-- A1 all of it is done, or after an error none. Every file is staged completely under a temporary name before
-  the first file gets its final name, so a full disk is detected before any change is visible. An error or
-  interrupt during the renames rolls back the renamed files, unless another process has changed them since.
-  After a second interrupt, `write` recovers `JudgedChanges` changes from its journal; other files are
-  derived and can be rebuilt.
-- A2 the promises W1 to W5 of `_directory` are true, in locked roots.
-- A3 a rollback touches a file only if it is in the state after the change. Any other state is later work of
-  another process and is not touched. A file of another process that the change displaced gets its name back.
-  A rollback reads the disk, not a record of its steps. So the same code serves a failed commit and the
-  recovery after its process was killed.
-- A4 a rollback returns only if it has read that every file is in its state before the change, or was changed
-  by another process. If a file cannot be read or written now, it raises, and the next rollback tries again.
+- A1 All changes are done. After an error, none of them is done. Every file is staged completely under a
+  temporary name before the first file gets its final name, so a full disk is detected before any change is
+  visible. An error or interrupt during the renames rolls back the renamed files, unless another process has
+  changed them since. After a second interrupt, `write` recovers `JudgedChanges` from its journal; all other
+  files are derived and can be rebuilt.
+- A2 The promises W1 to W5 of `_directory` are kept, in locked roots.
+- A3 A rollback touches a file only if it is in the state after the change. Any other state is later work of
+  another process and is not touched. If the change displaced a file of another process, that file gets its
+  name back. A rollback reads the disk, not a record of its steps. So the same code rolls back a failed commit
+  and recovers a commit whose process was killed.
+- A4 A rollback returns only after it has read that every file is in its state before the change, or was
+  changed by another process. If a file cannot be read or written now, the rollback raises an error, and the
+  next rollback tries again.
 
-Not guaranteed: anything about processes that do not use the lock, such as editors. A process forked
-meanwhile keeps the lock until it executes a program or ends. A killed process leaves a change set half
-applied, each file complete: `write.recover` rolls it back.
+Not guaranteed: anything about processes that do not use the lock, such as editors. A process that is forked
+while the lock is held keeps the lock until it executes a program or ends. A killed process leaves a change
+set half applied, with each file complete: `write.recover` rolls it back.
 """
 
 from __future__ import annotations
@@ -68,19 +69,19 @@ from muniment.kernel.root import Root
 from muniment.kernel.syscalls import LIST, fcntl, os, select
 
 FIRST_PAUSE: Final = 0.002
-"""Seconds before a lock is tried a second time; a commit holds it for some milliseconds."""
+"""Seconds before the second try to acquire a lock; a commit holds the lock for some milliseconds."""
 
 LONGEST_PAUSE: Final = 0.1
-"""Longest pause between tries, in seconds."""
+"""Longest pause between two tries to acquire a lock, in seconds."""
 
 _SAVED_NAME_PATTERN: Final = re.compile(rf"{SAVED_NAME}(?:-[0-9]+)?{re.escape(FILE_SUFFIX)}", re.ASCII)
 
 _MAX_SAVED_NAMES: Final = 1000
-"""Number of file names that are tried for a saved file."""
+"""Number of file names that are tried to find a free name for a saved file."""
 
 
 class LockedRoots(Sealed, Mapping[Scope, BoundRoot], seal=_SEAL):
-    """Roots whose locks this process holds, by scope, from `lock_roots`; empty after their release."""
+    """The roots whose locks this process holds, by scope; empty after the block of `lock_roots`."""
 
     __slots__ = ("_roots",)
     _roots: dict[Scope, BoundRoot]
@@ -95,23 +96,23 @@ class LockedRoots(Sealed, Mapping[Scope, BoundRoot], seal=_SEAL):
         return len(self._roots)
 
     def release(self) -> None:
-        """Remove all roots, when the block ends."""
+        """Remove all roots from this mapping. `lock_roots` calls this just before it releases the locks."""
         self._roots.clear()
 
 
 @contextmanager
 def lock_roots(roots: Iterable[BoundRoot], deadline: Deadline) -> Iterator[LockedRoots]:
-    """Hold the locks of all `roots` inside the block; the yielded `LockedRoots` is empty after it.
+    """Acquire the locks of all `roots`, and release them when the block ends.
 
-    They are acquired in order of device and inode, so that two commits cannot block each other, with growing
-    pauses between tries. Each is released when its descriptor, opened here, is closed.
+    The yielded `LockedRoots` is empty after the block. The locks are acquired in order of device and inode,
+    so that two commits cannot block each other. The pauses between tries to acquire a lock grow.
 
     Raises:
         DeadlineExceeded: another process held a lock until the deadline.
-        Cancelled: the caller cancelled while waiting.
-        TypeError: an item is not a `BoundRoot`.
-        PathEscape: `root_replaced`; a root is no longer at its bound path.
-        ManagedMemoryUnavailable: the file system cannot lock.
+        Cancelled: the caller cancelled while this function waited.
+        TypeError: an item of `roots` is not a `BoundRoot`.
+        PathEscape: a root is no longer at its bound path (`root_replaced`).
+        ManagedMemoryUnavailable: the file system cannot lock a root.
     """
     chosen = tuple(roots)
     if not all(type(bound) is BoundRoot for bound in chosen):
@@ -128,17 +129,17 @@ def lock_roots(roots: Iterable[BoundRoot], deadline: Deadline) -> Iterator[Locke
 
 
 def require_locked(locked_roots: LockedRoots) -> None:
-    """Raise `TypeError` unless `locked_roots` is from `lock_roots`."""
+    """Raise `TypeError` unless `locked_roots` was created by `lock_roots`."""
     if type(locked_roots) is not LockedRoots:
-        raise TypeError("roots can be written only under their locks")
+        raise TypeError("roots can be written only under their locks; expected the LockedRoots of lock_roots")
 
 
 def require_judged(judged: JudgedChanges, locked_roots: LockedRoots) -> None:
-    """Raise unless the changes were judged for the locked roots, under the same locks.
+    """Raise an error unless `judged` was judged for `locked_roots`, under the same locks.
 
     Raises:
-        TypeError: they were not.
-        KeyError: a root is not locked.
+        TypeError: the changes were not judged, or were judged under other locks.
+        KeyError: the root of a changed file is not locked.
     """
     require_locked(locked_roots)
     if type(judged) is not JudgedChanges or judged.roots is not locked_roots:
@@ -178,7 +179,10 @@ def _try_lock(scope: Scope, fd: int) -> bool:
 
 
 def _pause(deadline: Deadline, seconds: float) -> None:
-    """Sleep, at most until the deadline; a cancellation ends it at once. `flock` supports neither."""
+    """Sleep for `seconds`, at most until the deadline. A cancellation ends the sleep early.
+
+    `flock` itself supports neither a deadline nor a cancellation.
+    """
     poller = select.poll()
     if deadline.cancel is not None:
         poller.register(deadline.cancel.fileno(), select.POLLIN)
@@ -191,11 +195,11 @@ def _pause(deadline: Deadline, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """The result of a write.
+    """The result of `apply_changes`.
 
     Attributes:
-        degraded: files whose name was changed by a plain rename: their file system has no better way.
-        skipped: of a `Rollback`: files that another process changed, which were not touched.
+        degraded: files that were changed by a plain rename, because their file system has no better method.
+        skipped: files that a `Rollback` did not touch, because another process had changed them.
     """
 
     degraded: tuple[CanonicalPath, ...] = ()
@@ -203,12 +207,12 @@ class ApplyResult:
 
 
 def seal_index_files(files: Sequence[IndexFile]) -> GeneratedFiles:
-    """Return copies of index files, sealed for `apply_changes`.
+    """Check index files, and return copies of them in the type that `apply_changes` accepts.
 
     Raises:
-        TypeError: a file is of a class whose values could change later.
-        ValueError: a path is not an index name, a missing file is to be removed, or the name for the saved
-            file does not match `_SAVED_NAME_PATTERN`.
+        TypeError: an item is not an `IndexFile`, or contains a value that could change later.
+        ValueError: a path is not the path of an index file, a file that does not exist is to be removed, or
+            `saved_as` does not match `_SAVED_NAME_PATTERN`.
     """
     chosen = tuple(files)
     for file in chosen:
@@ -216,15 +220,15 @@ def seal_index_files(files: Sequence[IndexFile]) -> GeneratedFiles:
             raise TypeError("expected an IndexFile with a CanonicalPath")
         is_plain = {type(file.before), type(file.after), NoneType} <= {bytes, Precondition, NoneType}
         if not is_plain or type(file.saved_as) not in {str, NoneType}:
-            raise TypeError("an IndexFile must contain plain bytes and names")
+            raise TypeError("an IndexFile must contain only bytes, str, Precondition and None")
         directory, _, name = file.path.rel.rpartition("/")
         is_page = directory == INDEX_DIRECTORY and name.endswith(FILE_SUFFIX)
         if file.path.rel != INDEX_NAME and not is_page:
-            raise ValueError(f"{file.path.text} is not an index name")
+            raise ValueError(f"{file.path.text} is not {INDEX_NAME} or a page in {INDEX_DIRECTORY}/")
         if file.after is None and not isinstance(file.before, bytes):
-            raise ValueError("a missing file cannot be removed")
+            raise ValueError("a file that does not exist cannot be removed; set `before` to its bytes")
         if file.saved_as is not None and _SAVED_NAME_PATTERN.fullmatch(file.saved_as) is None:
-            raise ValueError(f"the name of a saved file must begin with {SAVED_NAME}")
+            raise ValueError(f"the name of a saved file must match {_SAVED_NAME_PATTERN.pattern}")
     return GeneratedFiles(_SEAL, tuple(replace(file) for file in chosen))
 
 
@@ -236,24 +240,25 @@ def apply_changes(
     durable: bool = True,
     begun: set[int] | None = None,
 ) -> ApplyResult:
-    """Write all files or none; of a `Rollback`, write each file independently.
+    """Write all files or none. For a `Rollback`, restore each file independently of the others.
 
     Args:
-        changes: the changes, sealed by the kernel.
+        changes: the changes, in one of the types that only the kernel can create.
         locked_roots: the locked roots.
-        temporary_name: returns the temporary name for the change with a number, unique to this commit.
-        durable: sync everything to disk before returning; if False, it may be lost after a power failure.
-        begun: receives the number of each change just before its final name may change.
+        temporary_name: returns the temporary name for the change with the given number, unique to this
+            commit.
+        durable: sync everything to disk before returning. If False, a power failure may lose the changes.
+        begun: set that receives the number of each change just before its file may be renamed.
 
     Raises:
         TypeError: the changes are of another type, or were not judged under these locks.
-        KeyError: a root is not locked.
+        KeyError: the root of a changed file is not locked.
         StoreConflict: a file is not the one that its change replaces. Nothing is changed.
         PathEscape, NotAFile: a directory on the path of a file was replaced. Nothing is changed.
         ManagedMemoryUnavailable: the disk is full, read-only or broken. Nothing is changed.
-        RollbackFailed: one of these happened, and the listed files could not be rolled back.
+        RollbackFailed: one of these errors occurred, and the listed files could not be rolled back.
 
-    A file that was rolled back has its bytes again, but a new inode, time and mode 0600.
+    A file that was rolled back has its old bytes, but a new inode, a new time and mode 0600.
 
     Cost: if durable, one fsync per file and directory.
     """
@@ -269,7 +274,7 @@ def apply_changes(
     elif type(changes) is GeneratedFiles:
         files = list(seal_index_files(changes.files).files)  # Copies
     else:
-        raise TypeError("only a Judged, Generated, Replayed or Rollback can be written")
+        raise TypeError("expected JudgedChanges, GeneratedFiles, ReplayedChanges or Rollback")
     return ApplyResult(degraded=_apply_files(files, locked_roots, temporary_name, begun, durable=durable))
 
 
@@ -292,21 +297,21 @@ class _PendingFile:
 
     @property
     def staged(self) -> StagedFile | None:
-        """Return the new bytes under the temporary name; None for a removal."""
+        """Return the new file under its temporary name, or None if the change removes the file."""
         return None if self.file.after is None else StagedFile(self.temporary, digest(self.file.after))
 
 
 @dataclass(slots=True)
 class _Progress:
-    """The steps of a write that would have to be rolled back.
+    """The steps of a write that must be rolled back if the write fails.
 
     Attributes:
         locked_roots: the locked roots.
-        opened: closes the directories.
-        begun: numbers of the items that were about to get or lose their final name. The disk shows whether
-            they did, since an interrupt may arrive between a call's work and its return.
+        opened: stack that closes the open directories.
+        begun: numbers of the files whose rename was about to start. Only the disk shows whether the rename
+            was done, because an interrupt may arrive between the work of a call and its return.
         directories: open directories, by path.
-        items: files that are under temporary names, or about to be.
+        items: files that have a temporary name, or were about to get one.
     """
 
     locked_roots: LockedRoots
@@ -331,7 +336,7 @@ def _apply_files(
     *,
     durable: bool,
 ) -> tuple[CanonicalPath, ...]:
-    """Stage every file, then rename every file; return the paths that got a plain rename."""
+    """Stage all files, then rename all of them; return the paths that were changed by a plain rename."""
     # A link that a generated file replaced cannot be restored, so it is replaced last.
     in_order = sorted(enumerate(files), key=lambda each: each[1].before is Precondition.LINK)
     methods: dict[CanonicalPath, ReplaceMethod] = {}
@@ -352,13 +357,13 @@ def _apply_files(
 
 
 def _publish_recorded(item: _PendingFile, begun: set[int]) -> ReplaceMethod:
-    """Give an item its final name, and record its number first."""
+    """Add the number of `item` to `begun`, then give `item` its final name."""
     begun.add(item.number)
     try:
         return _publish(item)
     except StoreConflict:
-        # The previous file has its name again, unless another process used that moment: then the temporary
-        # name has its file.
+        # After a conflict, the previous file has its name again. If another process used that name meanwhile,
+        # its file may be under the temporary name.
         if _read_state(item.directory, item.temporary) == item.file.after:
             begun.discard(item.number)
         raise
@@ -388,7 +393,15 @@ def _publish(item: _PendingFile) -> ReplaceMethod:
 def _replace_name(
     directory: Directory, name: str, staged: StagedFile, before: bytes | Precondition | None
 ) -> ReplaceMethod:
-    """Give staged bytes the name of the current file, which must be `before`."""
+    """Replace the current file `name` with a staged file.
+
+    Args:
+        directory: the directory of the file.
+        name: the final name.
+        staged: the new file.
+        before: the expected current file: its bytes, or `Precondition.LINK` for a link. For any other value,
+            `name` must be free.
+    """
     if isinstance(before, bytes):
         return directory.replace(staged, name, digest(before))
     if before is Precondition.LINK:
@@ -397,7 +410,7 @@ def _replace_name(
 
 
 def _roll_back_progress(progress: _Progress, cause: BaseException) -> None:
-    """Roll back every file, and remove the directories that were created for it."""
+    """Roll back every file of a failed write, and remove the directories that the write created."""
     failed_paths: list[str] = []
     for item in reversed(progress.items):
         try:
@@ -421,7 +434,7 @@ def _roll_back_progress(progress: _Progress, cause: BaseException) -> None:
 
 
 def _roll_back_item(item: _PendingFile, *, is_begun: bool) -> bool:
-    """Roll back one item; return whether its name is in its previous state."""
+    """Roll back one file; return whether the file is in its state before the write."""
     directory, after = item.directory, item.file.after
     before = item.file.before if isinstance(item.file.before, bytes) else None
     if item.file.before is Precondition.LINK and is_begun:
@@ -438,7 +451,11 @@ def _roll_back_item(item: _PendingFile, *, is_begun: bool) -> bool:
 
 
 def _restore_link(item: _PendingFile) -> bool:
-    """Drop the new bytes if they are under the temporary name; a link that was dropped cannot be restored."""
+    """Roll back the replacement of a link, as far as possible.
+
+    Returns:
+        False if the link was already removed, so that it cannot be restored.
+    """
     displaced = _read_if_exists(item.directory, item.temporary)
     if displaced is not None and displaced != item.file.after:
         staged = StagedFile(item.temporary, digest(displaced))
@@ -454,7 +471,10 @@ def _restore_link(item: _PendingFile) -> bool:
 def _roll_back_all(
     changes: Rollback, locked_roots: LockedRoots, temporary: Callable[[int], str]
 ) -> tuple[CanonicalPath, ...]:
-    """Roll each file back; return the paths that another process changed, which were not touched (A3, A4).
+    """Roll back each file of an interrupted commit.
+
+    Returns:
+        The paths that another process has changed. They are not touched.
 
     Raises:
         RollbackFailed: a file cannot be read or written now.
@@ -471,8 +491,7 @@ def _roll_back_all(
                 )
                 directory.sync()
         except NotFound:
-            # Without its directory a new file does not exist, and another process has removed an old one with
-            # it.
+            # The directory is missing: a new file does not exist, and another process has removed an old one.
             is_restored = change.before is None
         except (PathEscape, NotAFile):
             is_restored = False  # Another process put a link or a file in place of a directory.
@@ -499,18 +518,19 @@ def _restore(
     *,
     is_begun: bool,
 ) -> bool:
-    """Restore `name` to `before`, and remove generated files under its temporary names. None means no file.
+    """Restore the file `name` to `before`, and remove the files that the change left under temporary names.
 
     Args:
         directory: directory of the file.
         name: name of the file.
-        before: its bytes before the change.
-        after: its bytes after the change.
+        before: its bytes before the change; None: it did not exist.
+        after: its bytes after the change; None: the change removed it.
         temporary: the temporary name of the change.
-        is_begun: False: the change cannot have touched `name`, so `name` is not touched.
+        is_begun: whether the change may have renamed the file. If False, `name` is not touched.
 
     Returns:
-        Whether `name` is `before`, or the change never touched it. If not, another process has changed it.
+        True if `name` is in the state `before`, or the change never touched it. False if another process has
+        changed it.
 
     Raises:
         MunimentError: a file cannot be read or written now.
@@ -542,17 +562,17 @@ def _clear_temporary(
     *,
     is_begun: bool,
 ) -> None:
-    """Empty a temporary name: drop generated bytes, and give a displaced file its name back.
+    """Empty a temporary name: remove generated bytes, and give a displaced file its name back.
 
-    If the name of a displaced file is in use, the file stays for `clear_temporary_names`.
+    If another file has that name by now, the displaced file stays until `clear_temporary_names` renames it.
 
     Args:
         directory: directory of the file.
-        name: the name that the bytes under `temporary` may have had.
+        name: the name that a displaced file had before.
         temporary: the temporary name.
-        states: the file before the change, after it, and the one of both that displaced the bytes in
-            `temporary`.
-        is_begun: False: no file can have been displaced.
+        states: the bytes before the change, the bytes after it, and which of these two was staged under
+            `temporary`. None: no file.
+        is_begun: whether the change may have renamed the file. If False, no file can have been displaced.
     """
     before, after, replacement = states
     found = _read_state(directory, temporary)
@@ -578,10 +598,12 @@ def _clear_temporary(
 
 
 def _read_state(directory: Directory, name: str) -> bytes | Precondition | None:
-    """Return the bytes of a file, None if the name is free, `LINK` if it is not a regular, readable file.
+    """Return the state of a file: its bytes, None if it does not exist, or `LINK`.
+
+    `LINK` means anything except a regular file that can be read.
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be read now.
+        ManagedMemoryUnavailable: the file cannot be read now.
     """
     try:
         return _read_if_exists(directory, name)
@@ -590,10 +612,10 @@ def _read_state(directory: Directory, name: str) -> bytes | Precondition | None:
 
 
 def _read_if_exists(directory: Directory, name: str) -> bytes | None:
-    """Return the bytes of a file, or None if the name is free.
+    """Return the bytes of a file, or None if it does not exist.
 
     Raises:
-        MunimentError: as `Directory.read`.
+        MunimentError: any other error of `Directory.read`.
     """
     try:
         return directory.read(name)
@@ -610,16 +632,18 @@ def clear_temporary_names(
     is_abandoned: Callable[[str], bool],
     is_disposable: Callable[[str, bytes], bool],
 ) -> tuple[CanonicalPath, ...]:
-    """Remove abandoned temporary names from a directory; files that another process wrote get a free name.
+    """Remove the temporary files that ended processes left in a directory.
+
+    Files that may not be removed, such as a file that another process wrote, get a free name.
 
     Args:
         directory: the directory to clear.
         locked_roots: the locked roots.
-        is_abandoned: called with each temporary name; returns whether a process that has ended created it.
-        is_disposable: called with its name and bytes; returns whether they may be dropped.
+        is_abandoned: gets a temporary name; returns whether the process that created it has ended.
+        is_disposable: gets a temporary name and its bytes; returns whether the file may be removed.
 
     Returns:
-        The new names of saved files.
+        The paths of the files that got a free name.
 
     Raises:
         ManagedMemoryUnavailable: a file cannot be read or written now.
@@ -653,7 +677,7 @@ def clear_temporary_names(
 
 
 def _publish_free(directory: Directory, temporary: str) -> str:
-    """Give the file under a temporary name the first free name for saved files; return it."""
+    """Rename a temporary file to the first free name for saved files; return that name."""
     for number in range(1, _MAX_SAVED_NAMES):
         name = f"{SAVED_NAME}{FILE_SUFFIX}" if number == 1 else f"{SAVED_NAME}-{number}{FILE_SUFFIX}"
         with suppress(StoreConflict):
@@ -663,11 +687,11 @@ def _publish_free(directory: Directory, temporary: str) -> str:
 
 
 def remove_directories(directories: Iterable[CanonicalPath], locked_roots: LockedRoots) -> None:
-    """Remove the empty ones of `directories`, the innermost first.
+    """Remove each directory of `directories` that is empty, the innermost first.
 
     Raises:
-        TypeError: the locks are not held.
-        ManagedMemoryUnavailable: the system denies it.
+        TypeError: the roots are not locked.
+        ManagedMemoryUnavailable: the system denies the removal.
     """
     require_locked(locked_roots)
     for directory in sorted(set(directories), key=lambda each: len(each.rel), reverse=True):

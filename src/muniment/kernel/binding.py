@@ -1,16 +1,17 @@
 """Bind a scope to a directory that the caller trusts: check it, open it, and keep it open.
 
-On success of `bind`:
+Promises of `bind` if it succeeds:
 
-- B1 the descriptor is a directory that belongs to this process's effective user (for root: to root), and no
-  other user may write to it. This is read from the descriptor.
-- B2 the directory is not one of `disjoint_from`, and is neither inside nor around one, by device and inode.
-- B3 a link in the given path was resolved once; changing it later does not move the root.
+- B1 The descriptor is a directory that belongs to the effective user of this process, and no other user may
+  write to it. Owner and mode are read from the descriptor.
+- B2 The directory is not equal to, inside or around any path in `disjoint_from`, by device and inode.
+- B3 A link in the given path is resolved once. If the link is changed later, the root does not move.
 
-Not guaranteed: that no other process renames the directory (its parents decide that; `BoundRoot.verify`
-detects it); B2 for a bind mount whose parents hide its location; any of this after the call.
+Not guaranteed: Another process may rename the directory (`BoundRoot.verify` detects that). B2 may be false
+for a bind mount whose parents hide its location. Nothing is promised for the time after the call.
 
-Errors here are for the person who configured the root. They contain host paths and state what to do.
+The errors of this module are for the person who configured the root. They contain paths of the host and state
+what to do.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from muniment.kernel.syscalls import EXAMINE, LIST, os
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 _Identity = tuple[int, int]
-"""Device and inode."""
+"""Device and inode, which identify a directory."""
 
 _Location = list[_Identity | None]
-"""Identities of a path and of its parents; None for a path that does not exist."""
+"""Identities of a path and of its parents; None for each of them that does not exist."""
 
 
 class BoundRoot(Sealed, seal=_SEAL):
-    """A root that this process opened, and its path. Close it, or use it in a `with` statement.
+    """The directory of a scope that this process opened. Close it, or use it in a `with` statement.
 
     Attributes:
         root: the handle; after `close` its descriptor is -1 and every open fails.
@@ -55,16 +56,16 @@ class BoundRoot(Sealed, seal=_SEAL):
 
     @property
     def scope(self) -> Scope:
-        """Return the scope that is bound to this root."""
+        """Return the scope that this root belongs to."""
         return self.root.scope
 
     def verify(self) -> None:
-        """Raise unless the bound path still resolves to the directory that was bound.
+        """Raise `PathEscape` unless the path of this root still leads to the directory that was bound.
 
-        True for one moment during the call. Cost: one `stat`.
+        The path is checked at one moment during the call. Cost: one `stat`.
 
         Raises:
-            PathEscape: `root_replaced`; the path resolves to another directory, or to nothing.
+            PathEscape: the path leads to another directory or does not exist (`root_replaced`).
         """
         try:
             found = self.trusted_path.stat()
@@ -74,7 +75,7 @@ class BoundRoot(Sealed, seal=_SEAL):
             raise PathEscape(Via.ROOT_REPLACED, self.scope)
 
     def close(self) -> None:
-        """Close the handle; does nothing if it is closed already."""
+        """Close this root; do nothing if it is already closed."""
         fd = self.root.fd
         object.__setattr__(self, "root", Root(self.scope, -1, self.root.resolver))
         if fd >= 0:
@@ -94,15 +95,15 @@ def bind(
     disjoint_from: Sequence[str | os.PathLike[str]] = (),
     resolver: Resolver | None = None,
 ) -> BoundRoot:
-    """Open the directory of a scope.
+    """Check and open the directory of a scope.
 
     Args:
         scope: name of the scope.
-        trusted_path: from a flag, the configuration or a default; never from a model, a request or a
-            workspace. May be a link, or contain links.
-        disjoint_from: paths, existing or not, that must not be equal to, inside or around the root: state,
-            policies, configuration.
-        resolver: opens paths under the root; None: the best one that the system supports.
+        trusted_path: path of the directory; it may contain links. It must come from a flag, the configuration
+            or a default, and never from a model, a request or a workspace.
+        disjoint_from: paths of state, policies and configuration. The root must not be equal to, inside or
+            around any of these paths. They need not exist.
+        resolver: opens paths under the root; None: the best resolver that the system supports.
 
     Raises:
         ManagedMemoryUnavailable: the directory is missing, is not a directory, belongs to another user, is
@@ -136,15 +137,16 @@ def bind_all(
     *,
     disjoint_from: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[Scope, BoundRoot]:
-    """Open the directories of several scopes, which must not overlap each other.
+    """Check and open the directories of several scopes, which must not overlap each other.
 
     Args:
-        trusted_paths: as for `bind`, by scope.
-        disjoint_from: as for `bind`.
+        trusted_paths: for each scope the path of its directory, as described in `bind`.
+        disjoint_from: paths that no root may overlap, as described in `bind`.
 
     Raises:
-        ManagedMemoryUnavailable: as `bind` or `require_disjoint`. No directory stays open.
-        PlatformUnsupported: as `bind`.
+        ManagedMemoryUnavailable: a directory cannot be bound, or two directories overlap. All directories are
+            closed again.
+        PlatformUnsupported: the machine is neither x86-64 nor aarch64.
     """
     with ExitStack() as opened:
         roots = {
@@ -157,10 +159,10 @@ def bind_all(
 
 
 def require_disjoint(roots: Sequence[BoundRoot]) -> None:
-    """Raise if a root is equal to, inside or around another one, by device and inode.
+    """Raise an error if one root is equal to, inside or around another root, by device and inode.
 
     Raises:
-        ManagedMemoryUnavailable: the message contains both scopes.
+        ManagedMemoryUnavailable: two roots overlap; the message contains both scopes.
     """
     locations = [(bound, _locate(bound.scope, bound.trusted_path)) for bound in roots]
     for (first, first_location), (second, second_location) in combinations(locations, 2):
@@ -170,7 +172,7 @@ def require_disjoint(roots: Sequence[BoundRoot]) -> None:
 def _resolve_path(scope: Scope, configured_path: str) -> Path:
     # The empty path would be the current directory.
     if not configured_path:
-        raise ManagedMemoryUnavailable(scope, "no directory is configured; give the path of one")
+        raise ManagedMemoryUnavailable(scope, "no directory is configured; give the path of a directory")
     try:
         return Path(os.path.realpath(configured_path, strict=True))
     except OSError as error:
@@ -189,7 +191,7 @@ def _raise_path_error(scope: Scope, configured_path: str, error: OSError) -> NoR
     elif isinstance(error, NotADirectoryError):
         reason = f"{path} is not a directory; bind a directory"
     else:
-        reason = f"{path} cannot be opened ({error.strerror}); correct its permissions or bind another"
+        reason = f"{path} cannot be opened ({error.strerror}); make it readable or bind another one"
     raise ManagedMemoryUnavailable(scope, reason) from error
 
 
@@ -210,12 +212,13 @@ def _require_private(scope: Scope, configured_path: str, real_path: Path, found:
 
 
 def _require_usable(bound: BoundRoot) -> None:
-    """Check that the opened directory is the one at the resolved path and that it can be read.
+    """Check that the path of a root still leads to the opened directory, and that it can be listed.
 
-    A parent may have been replaced between the two steps. A root that cannot be read would seem empty.
+    A parent may have been replaced after the path was resolved. A root that cannot be listed would seem
+    empty.
 
     Raises:
-        ManagedMemoryUnavailable: one of both is not so.
+        ManagedMemoryUnavailable: one of the two checks failed.
     """
     root, path = bound.root, printable(str(bound.trusted_path))
     try:
@@ -230,7 +233,7 @@ def _require_usable(bound: BoundRoot) -> None:
 
 
 def _locate(scope: Scope, real_path: Path) -> _Location:
-    """Return the identities of `real_path`, a path without links, and of its parents."""
+    """Return device and inode of `real_path`, a path without links, and of each of its parents."""
     return [_read_identity(scope, each) for each in (real_path, *real_path.parents)]
 
 
@@ -240,7 +243,7 @@ def _read_identity(scope: Scope, path: Path) -> _Identity | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        reason = f"cannot check the path {printable(str(path))} ({error.strerror}); correct its permissions"
+        reason = f"cannot check the path {printable(str(path))} ({error.strerror}); make it accessible"
         raise ManagedMemoryUnavailable(scope, reason) from error
     return found.st_dev, found.st_ino
 

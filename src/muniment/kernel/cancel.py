@@ -1,6 +1,6 @@
-"""Waits that always end: one deadline for everything that waits, and a token that ends the wait early.
+"""Waits that always end: an absolute deadline for every wait, and a token that ends a wait early.
 
-C1 A wait ends with its event, `DeadlineExceeded` or `Cancelled`; never later than the deadline.
+C1 A wait ends with its event, with `DeadlineExceeded` or with `Cancelled`, and never later than the deadline.
 C2 The deadline is absolute. A peer that answers byte by byte does not extend it.
 
 Standard library only; tested with attacks by `tests/units/kernel/test_cancel.py`.
@@ -17,11 +17,11 @@ from muniment.kernel.refusal import Cancelled, DeadlineExceeded
 from muniment.kernel.syscalls import select
 
 MAX_POLL_SECONDS: Final = 3600.0
-"""Seconds of one poll(2), which takes milliseconds as a C int; a deadline may be later, or infinite."""
+"""Longest time of one poll(2), which takes milliseconds as a C int. A deadline may be later, or infinite."""
 
 
 class CancelToken(Protocol):
-    """A token by which a caller cancels a run."""
+    """An object by which a caller cancels a run."""
 
     def is_set(self) -> bool:
         """Return whether the caller cancelled."""
@@ -32,21 +32,21 @@ class CancelToken(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """How long a caller waits.
+    """The time at which every wait of an operation ends, and a token that ends it earlier.
 
     Attributes:
         expires_at: time on `time.monotonic()`, in seconds, at which every wait ends.
-        cancel: ends every wait early; None: the wait cannot be cancelled.
+        cancel: ends every wait early; None: the operation cannot be cancelled.
     """
 
     expires_at: float
     cancel: CancelToken | None = None
 
     def check(self) -> None:
-        """Raise if the deadline passed or the caller cancelled.
+        """Raise an error if the deadline passed or the caller cancelled.
 
         Raises:
-            Cancelled: the caller cancelled; also if the deadline passed too.
+            Cancelled: the caller cancelled, even if the deadline also passed.
             DeadlineExceeded: the deadline passed.
         """
         if self.cancel is not None and self.cancel.is_set():
@@ -55,20 +55,21 @@ class Deadline:
             raise DeadlineExceeded("the deadline passed")
 
     def wait(self, fd: int, mask: int, *, peer_pidfd: int | None = None) -> bool:
-        """Wait until `fd` has one of the poll(2) events of `mask`, or hung up.
+        """Wait until the descriptor `fd` has one of the poll(2) events in `mask`, or its other end is closed.
 
         Args:
             fd: the descriptor to wait for.
             mask: `select.POLLIN` or `select.POLLOUT`.
-            peer_pidfd: the pidfd of the process at the other end, if known.
+            peer_pidfd: the pidfd of the process at the other end. If that process ends, the wait ends. None:
+                unknown.
 
         Returns:
-            True: `fd` is ready. False: it is not, and the process of `peer_pidfd` has ended.
+            True if `fd` is ready. False if it is not, and the process of `peer_pidfd` has ended.
 
         Raises:
-            Cancelled, DeadlineExceeded: as `check`, also if `fd` is ready by then.
+            Cancelled, DeadlineExceeded: as described in `check`, even if `fd` is already ready.
 
-        Cost: one poll(2) and two clock readings if `fd` is ready at once.
+        Cost: one poll(2) and two clock readings if `fd` is already ready.
         """
         poller = select.poll()
         poller.register(fd, mask)

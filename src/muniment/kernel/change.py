@@ -1,7 +1,7 @@
-"""Changes of files: `FileChange`, from a worker's proposal to a ledger row.
+"""Changes of files, from the proposal of a worker to a row of the ledger.
 
-`read_proposal` turns the text of a worker into paths. An escape anywhere in it, claims included, takes
-precedence over every other error. Nothing here is judged yet.
+`read_proposal` converts the texts of a worker to paths. If any path in the proposal is a path escape, that
+error takes precedence over every other error. The result of `read_proposal` is not judged yet.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def digest(content: bytes) -> Digest:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A change of one file from one state to another.
+    """The creation, modification or deletion of one file.
 
     Attributes:
         path: the file.
-        base: digest of the bytes that the change is based on; None: the file must not exist.
-        after: the complete new file; None: delete it.
-        before: the bytes that the broker found at the path; None until it reads them, and for a new file.
-        trust: trust of `after`; None for a deletion, and until it is set.
+        base: digest of the file content that the change is based on; None: the file must not exist.
+        after: the complete new content; None: the file is deleted.
+        before: the content that the broker found; None for a new file, and until the broker reads the file.
+        trust: trust of the new content; None for a deletion, and until it is set.
     """
 
     path: CanonicalPath
@@ -50,23 +50,26 @@ class FileChange:
 
     @property
     def verb(self) -> Verb:
-        """Return the verb that the policy must grant; deletions, which only code proposes, need `modify`."""
+        """Return the verb that the policy must grant: `create` for a new file, else `modify`.
+
+        A deletion, which only code proposes, needs `modify`.
+        """
         return Verb.CREATE if self.base is None else Verb.MODIFY
 
     @property
     def digest(self) -> Digest | None:
-        """Return the digest of `after`."""
+        """Return the digest of the new content, or None for a deletion."""
         return None if self.after is None else digest(self.after)
 
     @property
     def size(self) -> int:
-        """Return the number of bytes of `after`."""
+        """Return the number of bytes of the new content; 0 for a deletion."""
         return len(self.after or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A condition at commit: the digest that a file must have, or its absence (None)."""
+    """A condition that must be true at commit: the file has this digest or, if None, does not exist."""
 
     path: CanonicalPath
     digest: Digest | None
@@ -74,14 +77,19 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Changes that are written all or none, and the claims that they need in addition to their bases."""
+    """Changes of which all or none are written.
+
+    Attributes:
+        changes: the changes.
+        claims: further conditions that must be true at commit.
+    """
 
     changes: tuple[FileChange, ...] = ()
     claims: tuple[Claim, ...] = ()
 
     @property
     def paths(self) -> tuple[CanonicalPath, ...]:
-        """Return every path that the changes touch."""
+        """Return the path of every change."""
         return tuple(change.path for change in self.changes)
 
 
@@ -89,7 +97,10 @@ _SEAL = object()
 
 
 class Sealed:
-    """Permission to write, and where: only the kernel creates it, and it cannot be copied or changed."""
+    """Base class of objects that permit a write.
+
+    Only the kernel creates such objects. They cannot be copied or changed.
+    """
 
     __slots__: tuple[str, ...] = ()
 
@@ -114,9 +125,10 @@ class JudgedChanges(Sealed, seal=_SEAL):
     """Changes that `judge` allowed, each with the bytes that it replaces.
 
     Attributes:
-        change_set: the changes, with final bytes, and the claims that they rest on.
+        change_set: the changes, with their final bytes, and the claims.
         new_directories: for each change, the missing directories that it needs, outermost first.
-        roots: the roots for which it was judged. It can be written only there, under the same locks.
+        roots: the locked roots for which the changes were judged. They can be written only there, under the
+            same locks.
     """
 
     __slots__ = ("_change_set", "new_directories", "roots")
@@ -126,12 +138,15 @@ class JudgedChanges(Sealed, seal=_SEAL):
 
     @property
     def change_set(self) -> ChangeSet:
-        """Return a copy, so that no caller can change the original."""
+        """Return a copy of the change set, so that no caller can change the original."""
         return validated_copy(self._change_set)
 
 
 class Precondition(Enum):
-    """The required state of an index name before the write, if it is not a file with known bytes."""
+    """The state that a path must have before an index file is written there.
+
+    It is used if no file with known bytes is at the path. `ABSENT`: the path is free. `LINK`: it is a link.
+    """
 
     ABSENT = "absent"
     LINK = "link"
@@ -139,13 +154,14 @@ class Precondition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """A generated file.
+    """A generated index file, which is to be written or deleted.
 
     Attributes:
-        path: an index name.
-        before: the bytes that it replaces; `ABSENT`: the name must be free; `LINK`: a link, which is dropped.
-        after: the new bytes; None: delete the file.
-        saved_as: name in the root under which the replaced file is saved; None: it is dropped.
+        path: the path of the index file.
+        before: the bytes of the file that it replaces, or the required state of the path. A link at the path
+            is removed.
+        after: the new bytes; None: the file is deleted.
+        saved_as: file name in the root under which the replaced file is saved; None: it is not saved.
     """
 
     path: CanonicalPath
@@ -155,25 +171,27 @@ class IndexFile:
 
 
 class GeneratedFiles(Sealed, seal=_SEAL):
-    """Files at index names, which are not judged: all or none of them are written."""
+    """Index files, which are written without being judged: all of them or none."""
 
     __slots__ = ("files",)
     files: tuple[IndexFile, ...]
 
 
 class ReplayedChanges(Sealed, seal=_SEAL):
-    """Changes that were judged and written in another copy of a memory, and are repeated in this one."""
+    """Changes that were judged and written in another copy of a memory, and are repeated in this copy."""
 
     __slots__ = ("changes",)
     changes: tuple[FileChange, ...]
 
 
 class Rollback(Sealed, seal=_SEAL):
-    """Changes to roll back, each independently and the last first, to bytes that the journal contains.
+    """Changes to roll back: each file gets the bytes back that the journal recorded.
+
+    Each change is rolled back independently, the last change first.
 
     Attributes:
-        begun: positions of the changes that may have touched their file. Of the others only temporary names
-            are removed.
+        begun: positions of the changes that may have touched their file. For the other changes, only
+            temporary files are removed.
     """
 
     __slots__ = ("begun", "changes")
@@ -182,12 +200,12 @@ class Rollback(Sealed, seal=_SEAL):
 
 
 def validated_copy(change_set: ChangeSet) -> ChangeSet:
-    """Return the change set in new objects, if every part is of an exact, immutable class.
+    """Return a copy of `change_set` in new objects, if every value has an exact, immutable class.
 
     An object of another class could return other values after it was checked.
 
     Raises:
-        TypeError: a part is of another class.
+        TypeError: a value has another class.
     """
     changes = tuple(change_set.changes)
     for item in changes:
@@ -195,12 +213,12 @@ def validated_copy(change_set: ChangeSet) -> ChangeSet:
             raise TypeError("expected a FileChange with a CanonicalPath")
         texts, base = {type(item.before), type(item.after)}, type(item.base)
         if not texts <= {bytes, NoneType} or base not in {str, NoneType}:
-            raise TypeError("a change must contain plain bytes and digests")
+            raise TypeError("a FileChange must contain only bytes, str and None")
     return ChangeSet(tuple(replace(item) for item in changes), tuple(change_set.claims))
 
 
 def merge(parts: Iterable[ChangeSet]) -> ChangeSet:
-    """Return all of `parts` as one change set."""
+    """Return one change set with the changes and claims of all `parts`."""
     change_sets = tuple(parts)
     return ChangeSet(
         tuple(change for part in change_sets for change in part.changes),
@@ -213,15 +231,15 @@ def read_proposal(
     claims: Sequence[tuple[str, Digest | None]],
     scopes: Collection[Scope],
 ) -> ChangeSet:
-    """Return the proposal of a worker as a change set. The worker is not trusted.
+    """Convert the proposal of a worker, which is not trusted, to a change set.
 
     Args:
-        changes: path, digest of the replaced file or None, and the complete new file.
-        claims: path, and digest of the file that was read, or None.
+        changes: for each change: path, digest of the replaced file or None, and the complete new content.
+        claims: for each claim: path, and digest of the file that the worker read; None: it did not exist.
         scopes: the declared scopes of the run.
 
     Raises:
-        PathEscape: a path is outside the scopes.
+        PathEscape: a path leaves the memory.
         BadName, Refused: a path is not canonical, or is a scope.
     """
     refusal: Refusal | None = None

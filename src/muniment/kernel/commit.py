@@ -1,14 +1,15 @@
 """One commit as a transaction: lock, recover, resolve, judge and write, in this order.
 
-1. `transaction` checks every path before it locks the touched roots in order of device and inode.
-2. `recover` rolls back interrupted commits in these roots. Nothing is written before.
-3. `resolve` reads the current files and drops parts whose claims are no longer true.
+1. `transaction` checks every path, then locks the touched roots in order of device and inode.
+2. `recover` rolls back interrupted commits in these roots. Nothing is written before that.
+3. `resolve` reads the current files and drops the parts that rely on an outdated file.
 4. `judge` checks the final bytes by policy, gates and quotas. Only its result can be written.
-5. `write` checks deadline and cancellation a last time. In its block `apply` journals the intent and writes
-   all files or none, the caller updates derived data, and `finish` completes the journal.
+5. `write` checks deadline and cancellation for the last time. In its block, `apply` records the intent in the
+   journal and writes all files or none. Then the caller updates derived data, and `finish` marks the commit
+   as done in the journal.
 
-Promise: only judged changes are written; all of them or, after recovery, none; each file is complete at every
-instant; a commit is durable after `finish`. A reader without the lock may see half of it.
+Promises: Only judged changes are written. All of them are written or, after a recovery, none. Each file is
+complete at every instant. A commit is durable after `finish`. A reader without the lock may see half of it.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ def transaction(
     root_info: RootInfo,
     deadline: Deadline,
 ) -> Iterator[CommitTransaction]:
-    """Lock the roots that `parts` touch, and yield a transaction over them.
+    """Lock the roots that `parts` change, and yield a transaction over these roots.
 
     Args:
         parts: change sets; each is committed completely or dropped.
-        policy: the policy to judge them by.
+        policy: the policy that judges the changes.
         roots: every bound root.
-        journal: records begun and finished commits.
-        gates: checks new bytes.
+        journal: records which commits were begun and finished.
+        gates: check of new bytes.
         root_info: known properties of the roots.
-        deadline: how long to wait for locks; no write begins after it.
+        deadline: time limit for acquiring the locks; no write begins after it.
 
     Raises:
-        Refused: as `check_paths`.
-        PathEscape, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: as `lock_roots`.
+        Refused: a path is a scope, occurs twice, or is under another path of `parts`.
+        PathEscape, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: as described in `lock_roots`.
         KeyError: the scope of a path is not bound.
     """
     merged = merge(parts)
@@ -67,7 +68,7 @@ def transaction(
 
 @dataclass(slots=True)
 class CommitTransaction:
-    """An open commit over locked roots, from `transaction`."""
+    """An open commit over locked roots; `transaction` creates it."""
 
     locked: LockedRoots
     _roots: Mapping[Scope, BoundRoot]
@@ -80,25 +81,31 @@ class CommitTransaction:
 
     @contextmanager
     def recover(self) -> Iterator[tuple[Recovery, ...]]:
-        """Roll back interrupted commits; the block updates derived data, then the journal closes them.
+        """Roll back interrupted commits in the locked roots, and yield one result for each.
+
+        The block must update the data that is derived from the files. After the block, the journal closes
+        these commits.
 
         Raises:
-            RuntimeError: this transaction has written already, so its commit would be rolled back.
-            ManagedMemoryUnavailable: as `write.recover`.
+            RuntimeError: this transaction has already written, and the recovery would roll back that commit.
+            ManagedMemoryUnavailable: a file or the journal cannot be written.
         """
         if self._next_step == "end":
-            raise RuntimeError("recover interrupted commits before writing")
+            raise RuntimeError("this transaction has already written; call recover before write")
         with recover(self.locked, self._journal, self._policy, self._root_info) as recovered:
             yield recovered
         self._next_step = "write"
 
     def resolve(self, parts: Sequence[ChangeSet]) -> tuple[ChangeSet, int]:
-        """Return the parts that still apply as one change set with the current bytes, and count the others.
+        """Drop the parts that conflict with the current files, and merge the other parts.
+
+        Returns:
+            The merged change set, with the current bytes in `before`; and the number of dropped parts.
 
         Raises:
-            StoreConflict: no part applies.
+            StoreConflict: every part conflicts.
             PathEscape: a path contains a link, a hard link or a special file.
-            DeadlineExceeded, Cancelled: as `read_current`.
+            DeadlineExceeded, Cancelled: the wait ended before all files were read.
         """
         found = read_current(parts, self._roots, self._deadline)
         applicable, conflicting = drop_conflicting(parts, found)
@@ -107,24 +114,27 @@ class CommitTransaction:
         return fill_before(merge(applicable), found), len(parts) - len(applicable)
 
     def judge(self, final: ChangeSet) -> JudgedChanges:
-        """Judge the final bytes, for these locks only; raise as `judge.judge`."""
+        """Judge the final changes; the result can be written only by this transaction.
+
+        Raises:
+            MunimentError: as described in `judge.judge`.
+        """
         info, known = self._root_info, self._journal.is_known
         return judge(final, self._policy, self.locked, gates=self._gates, root_info=info, is_known=known)
 
     def write(self, judged: JudgedChanges) -> CommitWriter:
-        """Write a judged change set, all or none, in the block of a `with` statement.
+        """Return a writer for a judged change set, to be used in a `with` statement.
 
-        See `write.CommitWriter`.
+        All changes are written or none, as described in `write.CommitWriter`.
 
         Raises:
-            RuntimeError: interrupted commits were not recovered before, or this transaction has written
-                already.
-            DeadlineExceeded, Cancelled: before the first write.
+            RuntimeError: `recover` was not called before, or this transaction has already written.
+            DeadlineExceeded, Cancelled: the deadline passed or the caller cancelled. Nothing is written.
 
         Cost: two journal steps; one fsync per file and directory; three opens per file.
         """
         if self._next_step != "write":
-            raise RuntimeError("recover interrupted commits before writing, and write once")
+            raise RuntimeError("call recover before write, and call write only once")
         self._deadline.check()
         self._next_step = "end"
         return CommitWriter(judged, self.locked, self._journal, self._root_info)

@@ -1,21 +1,23 @@
-"""The normal form of a policy, and the decision on a verb and a path.
+"""Policies in their normal form, and the decision whether a policy allows a verb on a path.
 
-    1. The path is inside a declared scope and is not the scope itself; otherwise deny.
+    1. The path is not inside a declared scope, or is the scope itself: deny.
     2. A deny rule of any layer matches: deny.
-    3. Every layer has an allow rule that matches: allow. Otherwise deny, rule `default`.
+    3. Every layer has an allow rule that matches: allow. Otherwise deny, with the rule `default`.
 
 Contract:
     D1  `decide` returns a result for every verb and every `CanonicalPath`, and never raises.
-    D2  Rules commute: neither their order nor that of layers changes a decision. More deny rules or more
-        layers never grant more.
+    D2  The order of rules or layers does not change a decision. More deny rules or more layers never grant
+        more.
     D3  A decision depends only on policy and request, so it is the same in broker and worker.
-    N1  `Policy.text` is the policy: everything that can change a decision or a limit, with the layer names
-        and rule ids that records cite, and nothing more. Two policies with the same text differ only in name.
+    N1  `Policy.text` contains everything that can change a decision or a limit, and the layer names and rule
+        ids that records cite. It contains nothing else, so two policies with the same text differ only in
+        name.
     N2  `parse` accepts exactly the texts that `Policy.text` can produce, and rejects everything else.
     N3  Every limit is present: each number is at least 1 and at most its named maximum.
 
-Not guaranteed: that a pattern is valid in the pattern dialect, or cheap to match (M4). The readers of policy
-files check that, see `muniment.policy.pattern`. Any other pattern also has a meaning here, but a useless one.
+Not guaranteed: that a pattern is valid in the pattern dialect, or cheap to match (see M4 below). The readers
+of policy files check both, see `muniment.policy.pattern`. An invalid pattern also matches paths, but not
+usefully.
 
 Cost: building takes 0.03 ms for the shipped `strict`, the first decision 2 ms, each further one 3 µs.
 Tested with attacks by tests/units/policy and tests/models/test_verdicts.py.
@@ -39,9 +41,9 @@ from muniment.kernel.refusal import PolicyInvalid, Refused
 
 # -- policy ------------------------------------------------------------------------------------------
 #
-# The bounds of a run: layers of rules that must all agree, and options that are already the strictest of all.
-# Policy readers and code that narrows a policy create it, so the patterns are checked already. Here they are
-# sorted, and duplicates are removed.
+# The bounds of a run: layers of rules that must all agree, and options, each the strictest of all combined
+# policies. Code that reads or narrows a policy creates these objects, so the patterns are checked already.
+# Here they are sorted, and duplicates are removed.
 
 MAX_TURNS: Final = 6  # model calls of a run: the maximum for a task under any policy
 MAX_SECONDS: Final = 295  # of a run; the queue's limit of five minutes, less the time to end a run
@@ -57,22 +59,22 @@ GATES: Final[tuple[Gate, ...]] = ("active-markup", "ansi", "bidi", "control", "t
 
 
 def _bounded_field(maximum: int, default: int) -> int:
-    """Return a dataclass field for a number from 1 to `maximum`; `Policy` checks it."""
+    """Return a dataclass field for a number from 1 to `maximum`; `Policy` checks the number."""
     return field(default=default, metadata={"most": maximum})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The resources that one run may use. A missing number gets the value of the shipped `strict`.
+    """The resources that one run may use. The defaults are the values of the shipped policy `strict`.
 
     Attributes:
         turns: model calls.
         seconds: wall clock, from the start of the run.
-        tool_calls: calls of any tool, rejected ones included.
+        tool_calls: calls of any tool, including rejected calls.
         read_bytes: bytes that the model receives.
-        scan_bytes: bytes that grep may read.
-        write_bytes: bytes proposed.
-        files_written: files created or changed.
+        scan_bytes: bytes that `grep` may read.
+        write_bytes: bytes that the run may propose.
+        files_written: files that the run creates or changes.
     """
 
     turns: int = _bounded_field(MAX_TURNS, 6)
@@ -86,11 +88,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ConfinementRequirement:
-    """The confinement that a run requires, and the effect of an escape.
+    """The confinement that a run requires, and the reaction to a path escape.
 
     Attributes:
-        require: the lowest enforcement with which a run may start.
-        on_escape: `abort` ends the run without effect; `refuse` only reports it to the model.
+        require: the weakest confinement with which a run may start.
+        on_escape: `abort` ends the run without effect; `refuse` only reports the escape to the model.
     """
 
     require: Enforcement = Enforcement.PARTIAL
@@ -102,9 +104,9 @@ class Changes:
     """Limits on how much one task may change the memory.
 
     Attributes:
-        conflict: action if the memory changed under a run: `fail`, or `retry` once.
-        max_forget: entries that one unattended forget may remove.
-        max_scope_share: share of a scope's entries that one dream may change, above 0 to 1.
+        conflict: reaction if the memory changed during a run: `fail`, or `retry` once.
+        max_forget: number of entries that one unattended forget may remove.
+        max_scope_share: share of the entries of a scope that one dream may change, above 0 and at most 1.
     """
 
     conflict: Literal["retry", "fail"] = "fail"
@@ -117,13 +119,13 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Restrictions on the text of an entry, and their effects.
+    """Restrictions on the text of an entry, and the reaction if a text violates one.
 
     Attributes:
         reject: the enabled gates, sorted.
-        secrets: `reject` rejects text that contains a secret; `redact` removes the secret.
-        instructions: `quarantine`: a change that addresses an agent waits for its owner.
-        poison: `quarantine`: a fact of an agent that could cause harm by agents later waits for its owner.
+        secrets: `reject` rejects a text that contains a secret; `redact` removes the secret.
+        instructions: `quarantine`: a change that gives instructions to an agent waits for its owner.
+        poison: `quarantine`: a fact from an agent waits for its owner if agents could do harm because of it.
     """
 
     reject: tuple[Gate, ...] = GATES
@@ -134,18 +136,18 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The treatment of a fact with trust `external`: it is accepted, waits for the owner, or is rejected."""
+    """The treatment of a fact with trust `external`: it is accepted, waits for its owner, or is rejected."""
 
     untrusted_sources: Literal["allow", "quarantine", "reject"] = "quarantine"
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The lifetime of entries.
+    """The number of days until an entry expires, or `never`.
 
     Attributes:
-        default: entries of any trust above `external`.
-        untrusted: entries of trust `external`.
+        default: for entries with any trust above `external`.
+        untrusted: for entries with trust `external`.
     """
 
     default: Days = field(default=NEVER, metadata={"most": MAX_DAYS})
@@ -157,8 +159,9 @@ class ScopeOptions:
     """The options of a scope.
 
     Attributes:
-        trust: trust of files there that Muniment did not write.
-        commit: `auto`, or `review` if every change waits for the owner.
+        name: name of the scope.
+        trust: trust of files in the scope that Muniment did not write.
+        commit: `auto`: changes are committed without review; `review`: every change waits for the owner.
     """
 
     name: Scope
@@ -168,7 +171,13 @@ class ScopeOptions:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
-    """Verbs on patterns, both sorted."""
+    """A rule of a policy: it allows or denies some verbs on the paths that match its patterns.
+
+    Attributes:
+        id: identifies the rule in its layer.
+        verbs: the verbs, sorted.
+        paths: the patterns, sorted.
+    """
 
     id: str
     verbs: tuple[Verb, ...]
@@ -181,9 +190,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Layer:
-    """The rules of one policy file, sorted. It grants a request if an allow and no deny rule matches.
+    """The rules of one policy file, sorted.
 
-    Rules without verbs or patterns have no effect and are left out.
+    A layer grants a request if one of its allow rules matches and none of its deny rules does. Rules without
+    verbs or without patterns have no effect and are left out.
     """
 
     name: str
@@ -200,12 +210,14 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quota:
-    """A limit on the files of each scope that its patterns match, exact files as in allow rules.
+    """A limit on the files that match its patterns, for each scope separately.
 
     Attributes:
+        id: identifies the quota.
+        paths: patterns of exact files, as in allow rules.
         max_file_bytes: bytes of one such file.
         max_files: number of such files in one scope.
-        max_total_bytes: bytes of all of them in one scope.
+        max_total_bytes: bytes of all such files in one scope.
     """
 
     id: str
@@ -224,14 +236,14 @@ QUOTA_NUMBERS: Final = ("max_file_bytes", "max_files", "max_total_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All bounds of a run. Grants a request only if *every* layer grants it, in declared scopes.
+    """All bounds of a run. A request is granted only if *every* layer grants it, in a declared scope.
 
     Attributes:
         name: for people; not part of the normal form.
-        scope_options: the declared scopes, in the given order, which has no meaning.
+        scope_options: the declared scopes; their order has no meaning.
         layers: at least one; without duplicates.
-        quotas: at least one. Every quota that matches a path applies to it.
-        text: the normal form (N1).
+        quotas: at least one. Every quota that matches a path applies to that path.
+        text: the normal form (N1 in the module docstring).
     """
 
     name: str
@@ -248,7 +260,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         if not self.layers or not self.quotas or len({*self.scopes}) < len(self.scope_options):
-            raise PolicyInvalid("E108", self.name, "has no layer, has no quota, or declares a scope twice")
+            raise PolicyInvalid("E108", self.name, "needs a layer and a quota, and each scope only once")
         object.__setattr__(self, "layers", tuple(sorted({*self.layers})))
         object.__setattr__(self, "quotas", tuple(sorted({*self.quotas})))
         rows = {*_iterate_rows(self)}
@@ -262,21 +274,27 @@ class Policy:
         return tuple(options.name for options in self.scope_options)
 
     def get_trust(self, scope: Scope) -> Trust:
-        """Return the trust of files in `scope` that Muniment did not write; `external` if undeclared."""
+        """Return the trust of files in `scope` that Muniment did not write.
+
+        The files of an undeclared scope have trust `external`.
+        """
         return next((each.trust for each in self.scope_options if each.name == scope), Trust.EXTERNAL)
 
     def get_commit_mode(self, scope: Scope) -> CommitMode:
-        """Return `review` if changes of `scope` wait for review, as for undeclared scopes; else `auto`."""
+        """Return whether changes in `scope` wait for review (`review`) or not (`auto`).
+
+        Changes in an undeclared scope wait for review.
+        """
         return next((each.commit for each in self.scope_options if each.name == scope), "review")
 
     @property
     def digest(self) -> Digest:
-        """Return the SHA-256 of `text`."""
+        """Return the SHA-256 of the normal form."""
         return Digest(hashlib.sha256(self.text.encode()).hexdigest())
 
     @property
     def label(self) -> str:
-        """Return the name and the beginning of the digest, for people: `strict@1b2c3d4e`."""
+        """Return the name and the beginning of the digest, for people, such as `strict@1b2c3d4e`."""
         return f"{self.name}@{self.digest[:8]}"
 
 
@@ -319,7 +337,12 @@ def _iterate_rows(policy: Policy) -> Iterator[tuple[str, ...]]:
 
 
 def _iterate_fields(part: _Section, *prefix: str) -> Iterator[tuple[str, ...]]:
-    """Yield one line for each field of `part`, without the name or id, which `prefix` contains already."""
+    """Yield the lines of the normal form for the fields of `part`.
+
+    Args:
+        part: a part of a policy, such as `Limits` or a `Quota`.
+        prefix: the first parts of each line; they already contain the name or id of `part`.
+    """
     for item in fields(part):
         value: object = getattr(part, item.name)
         if isinstance(value, int | float) and not 0 < value <= item.metadata["most"]:
@@ -329,33 +352,35 @@ def _iterate_fields(part: _Section, *prefix: str) -> Iterator[tuple[str, ...]]:
 
 
 class _RowTree(dict[str, "_RowTree"]):
-    """Lines of the normal form as a tree: by their first part, then by the next."""
+    """Lines of the normal form as a tree: each part of a line leads to the parts that come after it."""
 
     def __missing__(self, _part: str) -> _RowTree:
         return _RowTree()
 
     def get_value(self, key: str) -> str:
-        """Return the only value of `key`."""
+        """Return the value of the field `key`; raise `ValueError` unless it has exactly one value."""
         return self.choose_value(key, self[key])
 
     def choose_value(self, key: str, known: Iterable[_Text]) -> _Text:
-        """Return the only value of `key`, which must be one of `known`."""
+        """Return the value of the field `key`; raise `ValueError` unless it is exactly one of `known`."""
         (value,) = (each for each in known if each in self[key])
         return value
 
     def iterate_rules(self, kind: str) -> Iterator[Rule]:
-        """Yield the rules of `kind`, by id."""
+        """Yield the rules of a kind, `allow` or `deny`."""
         for name, found in self[kind].items():
             yield Rule(name, tuple(map(Verb, found)), tuple(chain.from_iterable(found.values())))
 
 
 def parse(text: str, name: str) -> Policy:
-    """Return the policy of a normal form, with the given name (N2).
+    """Return the policy whose normal form is `text`.
 
-    The result is accepted only if its own normal form is `text`.
+    Args:
+        text: the normal form; it is accepted only if the policy produces exactly the same text again.
+        name: the name that the policy gets.
 
     Raises:
-        PolicyInvalid: `text` is not a policy in its normal form; E105.
+        PolicyInvalid: `text` is not a policy in its normal form (`E105`).
     """
     found = _RowTree()
     for line in text.split("\n"):
@@ -420,7 +445,7 @@ _ANY_FOLDERS: Final = "(?:.+/)?"
 
 
 class AllowPatterns:
-    """Patterns that match exact files (M1)."""
+    """Patterns that match complete file paths exactly, for allow rules and quotas."""
 
     __slots__ = ("_files", "_first_segments")
 
@@ -430,16 +455,16 @@ class AllowPatterns:
         self._first_segments = tuple(each.removeprefix("/").partition("/")[0] for each in anchored)
 
     def match(self, path: CanonicalPath) -> bool:
-        """Return whether one of the patterns matches exactly this file; always False for a scope."""
+        """Return whether one of the patterns matches exactly the file `path`; False if `path` is a scope."""
         return bool(path.rel) and _compile_patterns(self._files, tree=False).fullmatch(path.text) is not None
 
     def may_match_in(self, scope: Scope) -> bool:
-        """Return whether a pattern may match a file of the scope. False is certain, True is not."""
+        """Return whether a pattern may match a file in `scope`. False is certain, True is not."""
         return _compile_patterns(self._first_segments, tree=False).fullmatch(scope) is not None
 
 
 class DenyPatterns:
-    """Patterns that match a file or a complete tree, in any spelling (M2)."""
+    """Patterns that match a file or a complete directory tree, without regard to case."""
 
     __slots__ = ("_folded", "_single", "_written")
 
@@ -449,10 +474,10 @@ class DenyPatterns:
         self._single = tuple(fold_single(pattern) for pattern in self._written if "?" in pattern)
 
     def match(self, text: str, folded: str) -> bool:
-        """Return whether one of the patterns covers the path.
+        """Return whether one of the patterns matches the path or a directory above it.
 
         Args:
-            text: a canonical path; with a `/` at its end, the directory of that name.
+            text: a canonical path; with a `/` at its end, a directory.
             folded: `fold(text)`, which the caller computes once for all rules.
         """
         if _compile_patterns(self._folded, tree=True).match(folded) is not None:
@@ -466,7 +491,10 @@ class DenyPatterns:
 
 @lru_cache(maxsize=64)
 def fold_single(text: str) -> str:
-    """Return `text` with the case of each character folded if that yields one character. Cached."""
+    """Return `text` with the case of each character folded, if the result is one character. Cached.
+
+    Otherwise the character in lower case is used, or the character itself.
+    """
     if text.isascii():
         return text.lower()
     forms = ((char.casefold(), char.lower(), char) for char in text)
@@ -475,7 +503,12 @@ def fold_single(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _compile_patterns(patterns: tuple[str, ...], *, tree: bool) -> re.Pattern[str]:
-    """Return an expression that matches if one of the patterns does; never if there are none. Cached."""
+    """Return an expression that matches if one of `patterns` does; without patterns it never matches. Cached.
+
+    Args:
+        patterns: the patterns.
+        tree: True for deny patterns, which match trees; False for allow patterns.
+    """
     translate = _translate_tree_pattern if tree else _translate_file_pattern
     return re.compile("|".join(map(translate, patterns)) if patterns else "(?!)", re.DOTALL)
 
@@ -504,17 +537,20 @@ def _translate_segment(segment: str) -> str:
 
 
 def is_anchored(pattern: str) -> bool:
-    """Return whether the pattern is anchored at the top, as in gitignore: it has a slash before its end."""
+    """Return whether a pattern applies only from the top, as in gitignore: it has a slash before its end."""
     return "/" in pattern.removesuffix("/")
 
 
 # -- decide ------------------------------------------------------------------------------------------
 
-NO_GRANT: Final = "default"  # the rule of a denial because no rule grants the request
-NOT_A_SCOPE: Final = "scopes"  # the rule of a denial before any policy rule is checked, like the next one
-NOT_A_NAME: Final = "name"  # a rule of a policy must not use one of these three as its id
+NO_GRANT: Final = "default"  # `Deny.rule` if no rule grants the request
+# `Deny.rule` if the path is not in a declared scope; checked before the rules of the policy
+NOT_A_SCOPE: Final = "scopes"
+# `Deny.rule` if the name is not valid; a rule of a policy must not use one of these three ids
+NOT_A_NAME: Final = "name"
 
-# Allow patterns that a denial lists, so that the model can choose another path and the line stays short.
+# A denial lists at most this many allow patterns, so that the model can choose another path from one short
+# line.
 MAX_LISTED_PATTERNS: Final = 4
 
 
@@ -528,9 +564,10 @@ class Deny:
     """The request is denied.
 
     Attributes:
-        rule: id of the deny rule, `default` if no rule grants the request, `scopes` or `name`.
-        layer: the name of the layer that decided.
-        reason: one line for the model, with what to do instead.
+        rule: id of the deny rule; `default` if no rule grants the request; `scopes` or `name` if the path is
+            invalid.
+        layer: the name of the layer that denied the request.
+        reason: one line for the model that states what to do instead.
     """
 
     rule: str
@@ -543,7 +580,7 @@ _IsGranted = Callable[[AllowPatterns], bool]
 
 
 class PolicyEvaluator:
-    """Decides requests by one policy. Compiles patterns on first use."""
+    """Decides whether one policy allows a request. Patterns are compiled when they are first used."""
 
     __slots__ = ("_deny_rules", "_grants", "_quotas", "_scopes")
 
@@ -554,54 +591,57 @@ class PolicyEvaluator:
         self._quotas = tuple((AllowPatterns(quota.paths), quota) for quota in policy.quotas)
 
     def decide(self, verb: Verb, path: CanonicalPath) -> PolicyDecision:
-        """Decide whether the policy grants `verb` on the file `path`; always a denial for a scope."""
+        """Decide whether the policy allows `verb` on the file `path`. A scope is always denied."""
         return self._evaluate(verb, path, path.text, lambda patterns: patterns.match(path))
 
     def decide_directory(self, path: CanonicalPath) -> PolicyDecision:
         """Decide whether `ls` and `grep` may read the directory or scope `path`.
 
-        They may if every layer grants `list` on something in its scope and no deny rule covers the directory.
-        Its files are decided one by one.
+        They may if every layer grants `list` on some path in the scope and no deny rule covers the directory.
+        Each file in the directory is decided separately.
         """
         return self._evaluate(Verb.LIST, path, f"{path.text}/", lambda each: each.may_match_in(path.scope))
 
     def decide_removal(self, path: CanonicalPath) -> PolicyDecision:
-        """Decide whether code may remove the file: `modify` is granted, and no deny rule covers `delete`."""
+        """Decide whether code may remove the file `path`.
+
+        The policy must grant `modify` on the file, and no deny rule may cover `delete`.
+        """
         found = self.decide(Verb.MODIFY, path)
         return found if isinstance(found, Deny) else self._find_denial(Verb.DELETE, path, path.text) or found
 
     def allows(self, verb: Verb, path: CanonicalPath) -> bool:
-        """Return whether `decide` allows, for filtering lists."""
+        """Return whether the policy allows `verb` on the file `path`."""
         return isinstance(self.decide(verb, path), Allow)
 
     def is_directory_denied(self, path: CanonicalPath) -> bool:
-        """Return whether listing is denied for the complete directory."""
+        """Return whether listing is denied for the directory `path` with everything in it."""
         return (self._check_scope(path) or self._find_denial(Verb.LIST, path, f"{path.text}/")) is not None
 
     def may_grant_in(self, verb: Verb, scope: Scope) -> bool:
-        """Return whether `verb` may be granted on something in the scope; False is certain, True is not."""
+        """Return whether the policy may grant `verb` on a path in `scope`. False is certain, True is not."""
         path = CanonicalPath(scope, RelPath(""))
         denied = self._check_scope(path) or self._find_denial(verb, path, f"{scope}/")
         return denied is None and all(patterns.may_match_in(scope) for _, patterns, _ in self._grants[verb])
 
     def require(self, verb: Verb, path: CanonicalPath) -> None:
-        """Raise unless `decide` allows.
+        """Raise an error unless the policy allows `verb` on the file `path`.
 
         Raises:
-            Refused: with the rule, the layer, and one line for the model.
+            Refused: the request is denied; contains the rule, the layer, and one line for the model.
         """
         _raise_if_denied(self.decide(verb, path))
 
     def require_removal(self, path: CanonicalPath) -> None:
-        """Raise unless `decide_removal` allows.
+        """Raise an error unless the policy lets code remove the file `path`, as `decide_removal` decides.
 
         Raises:
-            Refused: as `require`.
+            Refused: the removal is denied; contains the rule, the layer, and one line for the model.
         """
         _raise_if_denied(self.decide_removal(path))
 
     def quotas_for(self, path: CanonicalPath) -> tuple[Quota, ...]:
-        """Return every quota that counts the file; at least one for any `.md` file of a declared scope."""
+        """Return every quota that counts the file `path`; at least one for `.md` files of declared scopes."""
         return tuple(quota for patterns, quota in self._quotas if patterns.match(path))
 
     def _evaluate(self, verb: Verb, path: CanonicalPath, text: str, is_granted: _IsGranted) -> PolicyDecision:
@@ -618,7 +658,7 @@ class PolicyEvaluator:
     def _check_scope(self, path: CanonicalPath) -> Deny | None:
         if path.scope not in self._scopes:
             return Deny(NOT_A_SCOPE, GRAMMAR_LAYER, f"{path.text} is not in any scope of this memory")
-        if not path.text.isprintable():  # No canonical path is.
+        if not path.text.isprintable():  # A canonical path is always printable.
             reason = "the name contains non-printable characters; leave them out"
             return Deny(NOT_A_NAME, GRAMMAR_LAYER, reason)
         return None

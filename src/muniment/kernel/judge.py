@@ -1,16 +1,17 @@
 """Judge a change set from scratch; every statement in it may be false.
 
-1. `check_paths`: every path occurs once and not under another.
+1. `check_paths`: every path occurs once, and no path is under another one.
 2. `read_current`: the broker reads the current file at every path through its own handles.
-3. `drop_conflicting`: parts that rely on an outdated state are rejected. An older state never overwrites a
+3. `drop_conflicting`: parts that rely on an outdated file are dropped. So an older state never overwrites a
    newer one.
-4. `judge`: policy verb by existence; names of new files; size; the gates; quotas.
+4. `judge`: checks the verb by policy (`create` for a new file, else `modify`), names of new files, sizes,
+   gates and quotas.
 
-This module writes nothing. An escape found here is as final as one found by a tool.
+This module writes nothing. An escape that is found here is handled like one that a tool finds.
 
-The arguments `Gates`, `RootInfo` and `IsKnown` limit texts, similar names and quotas. A wrong gate accepts a
-bad text, a wrong fact one file too many. Two checks rest on the policy and the disk alone: which paths may be
-written, and that a replaced file is the one that was read.
+The checks of texts, similar names and quotas rely on the arguments `gates`, `root_info` and `is_known`. A
+wrong gate accepts a bad text; wrong information about a root accepts one file too many. Two checks rely only
+on the policy and the disk: which paths may be written, and that a replaced file is the one that was read.
 """
 
 from __future__ import annotations
@@ -33,60 +34,70 @@ from muniment.kernel.refusal import NotAFile, NotFound, QuotaExceeded, Refused, 
 from muniment.kernel.refusal import ToolError
 
 Gates = Callable[[FileChange], None]
-"""Raises a refusal if the new bytes of a change are not allowed at its path."""
+"""A function that raises a refusal if the new bytes of a change are not allowed at its path."""
 
 IsKnown = Callable[[CanonicalPath, Digest], bool]
-"""Returns whether a file with that digest was at a path before; the gates do not check it again."""
+"""A function that returns whether a file with this digest was at the path before. Gates skip such a file."""
 
 _UNREADABLE_DIGEST: Final = Digest("unreadable")
-"""Replaces the digest of a file that cannot be read now. No change or claim that relies on it applies."""
+"""Replaces the digest of a file that cannot be read now. A part that relies on such a file is dropped."""
 
 
 class RootInfo(Protocol):
     """Known properties of the locked roots that the broker does not read from the files."""
 
     def find_aliases(self, directory: CanonicalPath, name: str) -> frozenset[str]:
-        """Return the names in a directory that differ from `name` at most by case and normalisation."""
+        """Return the names in `directory` that equal `name` if case and normalisation are ignored."""
 
     def usage(self, scope: Scope, is_counted: Callable[[RelPath], bool] | None) -> tuple[int, int]:
-        """Return files and bytes of the entries of a scope for which `is_counted` is true; None: of all."""
+        """Return the number of entries in a scope and their bytes in total.
+
+        Args:
+            scope: the scope.
+            is_counted: selects the entries to count by their path in the scope; None: all entries.
+        """
 
     def is_index(self, scope: Scope, content: bytes) -> bool:
-        """Return whether bytes are those that were written as an index file of a scope."""
+        """Return whether Muniment wrote exactly these bytes as an index file of the scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentFile:
-    """The file that the broker found at a path: bytes and digest, both None if the file does not exist."""
+    """The file that the broker found at a path.
+
+    Attributes:
+        content: its bytes; None if it does not exist, cannot be read, or is not to be changed.
+        digest: its digest; None if the file does not exist.
+    """
 
     content: bytes | None
     digest: Digest | None
 
 
 def check_paths(change_set: ChangeSet) -> None:
-    """Check the paths alone (step 1): each is a file, occurs once, and is not under another.
+    """Check that each path of a change set is a file, occurs once, and is not under another path.
 
     Raises:
-        Refused: a path is a scope, occurs twice, or is under another.
+        Refused: a path is a scope, occurs twice, or is under another path.
     """
     if not all(path.rel for path in change_set.paths):
         raise _build_refusal("a scope is not a file; propose a file in it")
     for first, second in pairwise(sorted(f"{path.text}/" for path in change_set.paths)):
         # In this order a path comes directly before the first one under it.
         if second.startswith(first):
-            raise _build_refusal("a path is proposed twice, or is under another one")
+            raise _build_refusal("a path is proposed twice, or is under another one; propose each file once")
 
 
 def read_current(
     parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], deadline: Deadline
 ) -> Mapping[CanonicalPath, CurrentFile]:
-    """Read the file at every path that is proposed or claimed (step 2).
+    """Read the current file at every path that a part changes or claims.
 
-    Only the bytes of the files to change are retained.
+    The result contains bytes only for the files that a part changes.
 
     Raises:
         PathEscape: a path contains a link, a hard link or a special file.
-        DeadlineExceeded, Cancelled: the time ended before all paths were read.
+        DeadlineExceeded, Cancelled: the wait ended before all paths were read.
     """
     touched = {path for part in parts for path in part.paths}
     claimed = {claim.path for part in parts for claim in part.claims}
@@ -107,7 +118,15 @@ def read_current(
 def drop_conflicting(
     parts: Sequence[ChangeSet], found: Mapping[CanonicalPath, CurrentFile]
 ) -> tuple[tuple[ChangeSet, ...], tuple[str, ...]]:
-    """Return the parts that still apply, in their order, and the paths that prevent the others (step 3)."""
+    """Drop the parts that rely on another state of a file than the current one.
+
+    Args:
+        parts: the proposed parts, in their order.
+        found: the current files, from `read_current`.
+
+    Returns:
+        The parts that still apply, in their order; and the paths on which the dropped parts conflict.
+    """
     current_digests = {path: each.digest for path, each in found.items()}
     applicable: list[ChangeSet] = []
     conflicting: set[str] = set()
@@ -127,7 +146,7 @@ def drop_conflicting(
 
 
 def fill_before(change_set: ChangeSet, found: Mapping[CanonicalPath, CurrentFile]) -> ChangeSet:
-    """Return a change set that applies, with the current bytes in `before` of each change."""
+    """Return a copy of `change_set` with the current bytes of each file in `before`."""
     changes = tuple(replace(each, before=found[each.path].content) for each in change_set.changes)
     return replace(change_set, changes=changes)
 
@@ -141,17 +160,19 @@ def judge(
     root_info: RootInfo,
     is_known: IsKnown,
 ) -> JudgedChanges:
-    """Check changes with the bytes that each replaces (step 4); the result can be written in `roots` only.
+    """Check every change by the policy, the name grammar, the size limits, the gates and the quotas.
+
+    The result can be written only in `roots`, under the same locks.
 
     Raises:
-        TypeError: a part is of a class whose values could change later.
-        BadName, Refused: the policy or the name grammar does not allow a change, or two new names
-            are aliases.
-        TooLarge: a file exceeds the limit for any file.
-        NotAFile: a file is at the path of a directory.
-        QuotaExceeded: the scope would exceed a limit.
-        StoreConflict: a new name is now an alias of an existing one, or a change is not based on the bytes
-            in its `before`.
+        TypeError: a value is of a class whose values could change later.
+        BadName, Refused: the policy or the name grammar does not allow a change, or two new names differ only
+            by case or normalisation.
+        TooLarge: a file has more than `MAX_FILE_BYTES`.
+        NotAFile: a parent of a new file is a file, not a directory.
+        QuotaExceeded: a scope would exceed a quota.
+        StoreConflict: a new name differs from an existing one only by case or normalisation, or a change is
+            not based on the bytes in its `before`.
         Any error of `gates`, `root_info` and `is_known`.
     """
     change_set = validated_copy(change_set)
@@ -182,7 +203,12 @@ def judge(
 
 
 def _find_missing_directories(root: BoundRoot, path: CanonicalPath) -> tuple[CanonicalPath, ...]:
-    """Return the missing directories above a new file, outermost first. Reject a file at the path of one."""
+    """Return the missing directories above a new file, outermost first.
+
+    Raises:
+        NotAFile: a parent of the new file is a file.
+        StoreConflict: a parent cannot be examined now.
+    """
     missing: list[CanonicalPath] = []
     for parent, _ in list(_iterate_steps(path))[1:]:
         try:
@@ -201,7 +227,7 @@ def _build_refusal(message: str) -> Refused:
 
 
 def _collect_new_names(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]]:
-    """Return the new names in every directory above a changed file."""
+    """Return, for each directory, the names that the changes write in it: files and subdirectories."""
     new_names: dict[CanonicalPath, set[str]] = defaultdict(set)
     for item in change_set.changes:
         for directory, name in _iterate_steps(item.path) if item.after is not None else ():
@@ -210,7 +236,7 @@ def _collect_new_names(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]
 
 
 def _check_alias(path: CanonicalPath, info: RootInfo, new_names: Mapping[CanonicalPath, set[str]]) -> None:
-    """Check that a new path differs from every existing and every proposed one by more than case."""
+    """Check that a new path differs from every existing and every proposed path by more than case."""
     for directory, segment in _iterate_steps(path):
         aliases = info.find_aliases(directory, segment)
         if segment in aliases:
@@ -222,7 +248,7 @@ def _check_alias(path: CanonicalPath, info: RootInfo, new_names: Mapping[Canonic
 
 
 def _iterate_steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
-    """Yield every directory above `path`, with the next name in it."""
+    """Yield each directory above `path`, outermost first, and the name in it that leads to `path`."""
     directory = CanonicalPath(path.scope, RelPath(""))
     for segment in path.rel.split("/"):
         yield directory, segment
@@ -230,7 +256,10 @@ def _iterate_steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
 
 
 def _check_quotas(changes: Sequence[FileChange], evaluator: PolicyEvaluator, root_info: RootInfo) -> None:
-    """Check that changes of one scope exceed no quota; a scope that already does may still shrink."""
+    """Check that the changes of one scope exceed no quota.
+
+    If a scope already exceeds a quota, it may still shrink.
+    """
     scope = changes[0].path.scope
     for quota in {quota for item in changes for quota in evaluator.quotas_for(item.path)}:
         counted = [item for item in changes if quota in evaluator.quotas_for(item.path)]
@@ -250,7 +279,7 @@ def _check_quotas(changes: Sequence[FileChange], evaluator: PolicyEvaluator, roo
 def _build_quota_filter(
     quota: Quota, evaluator: PolicyEvaluator, scope: Scope
 ) -> Callable[[RelPath], bool] | None:
-    """Return a filter for the files that a quota counts; None: all files, without a walk over the rows."""
+    """Return a filter that selects the files that a quota counts, or None if the quota counts all files."""
     if "/**" in quota.paths:
         return None
     return lambda rel: quota in evaluator.quotas_for(CanonicalPath(scope, rel))

@@ -1,12 +1,12 @@
-"""An open directory under a root: its names, the kind of each, and the bytes of its files.
+"""List and read one open directory under a root: its names, their kinds, and the bytes of its files.
 
-For callers that track the changes of a memory. On success of any method, C1 to C5 of
-`muniment.kernel.root` are true, and:
+For callers that track the changes of a memory. Each method that succeeds keeps the promises C1 to C5 of
+`muniment.kernel.root`, and:
 
-- L1 every name is a single component in the directory that was opened, even if it is moved: another process
-  cannot redirect a second call to another directory.
-- L2 the times of the directory were read before its names, and those of a file before its bytes, from the
-  descriptor that is then read. A change meanwhile has later times than the returned ones.
+- L1 Every name is a single component in the directory that was opened, even if that directory is moved.
+  Another process cannot redirect a second call to another directory.
+- L2 The times of the directory are read before its names. The times of a file are read before its bytes, from
+  the same descriptor. So a change meanwhile has later times than the returned ones.
 
 Only for the broker: a confined worker may not make these system calls. Tested with attacks by
 `tests/units/kernel/test_root.py`.
@@ -27,15 +27,16 @@ from muniment.kernel.syscalls import LIST, os
 
 
 class NameStatus(NamedTuple):
-    """A name in a directory, with its state when listed. A mount point has that of the covered directory.
+    """A name in a directory, with its state when it was listed.
 
-    A plain tuple because a sweep creates one for every name.
+    A mount point has the state of the directory that it covers. The class is a named tuple because one object
+    is created for every name of a memory.
 
     Attributes:
         raw: the name in bytes.
         name: the name as text; bytes that are not UTF-8 are surrogate escapes.
         kind: the kind of the file.
-        status: status of a regular file; None if it vanished.
+        status: `stat` result of a regular file; None for other kinds, or if the file was removed meanwhile.
     """
 
     raw: bytes
@@ -49,13 +50,13 @@ class OpenDirectory(Descriptor):
 
     Args:
         root: the handle of the root.
-        path: path of the directory; the scope is the root.
+        path: path of the directory; the path of a scope is the root itself.
 
     Attributes:
-        status: its status when it was opened (L2).
+        status: `stat` result of the directory when it was opened.
 
     Raises:
-        PathEscape, Unreadable, ValueError, TypeError: as `Root.open_file`.
+        PathEscape, Unreadable, ValueError, TypeError: as described in `Root.open_file`.
         NotFound: the path does not exist or is not a directory.
 
     Cost: one `openat2`, one `fstat`.
@@ -73,12 +74,12 @@ class OpenDirectory(Descriptor):
             raise convert_open_error(path.text, error) from error
 
     def entries(self) -> list[NameStatus]:
-        """Return its names, unsorted.
+        """Return the names in the directory with their status, unsorted.
 
         Raises:
-            TooLarge: more than `MAX_ENTRIES` names.
+            TooLarge: the directory has more than `MAX_ENTRIES` names.
             NotFound: the directory was removed.
-            Unreadable: the system denies it.
+            Unreadable: the system denies the listing.
 
         Cost: one `newfstatat` per file.
         """
@@ -103,10 +104,10 @@ class OpenDirectory(Descriptor):
         return found
 
     def read_status(self, name: str) -> os.stat_result | None:
-        """Return the status of a name, without following a link, or None if the name does not exist.
+        """Return the `stat` result of `name` without following a link, or None if `name` does not exist.
 
         Raises:
-            Unreadable: the system does not report it.
+            Unreadable: the system does not report the status.
 
         Cost: one `newfstatat`.
         """
@@ -119,10 +120,10 @@ class OpenDirectory(Descriptor):
             raise build_unreadable_error(displayed_path, error) from error
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
-        """Return all bytes of the file, and its status before the first byte was read (L2).
+        """Return all bytes of the file `name`, and its `stat` result from before the first byte was read.
 
         Raises:
-            MunimentError: as `Root.read_bytes`.
+            MunimentError: as described in `Root.read_bytes`.
         """
         with open_name(self._root, self.fd, name, f"{self._path.text}/{name}") as file:
             status = os.fstat(file.fd)

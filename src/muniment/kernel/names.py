@@ -1,7 +1,7 @@
-"""Shared definitions: string types that must not mix, closed enums, hard limits.
+"""Shared definitions: string types that must not be mixed, closed enums, and hard limits.
 
-Standard library only, no I/O, no code runs on import. Policies set their limits below the ones in this file;
-no setting can raise these.
+Standard library only, no I/O, no code runs on import. The limits of a policy are at most the limits in this
+file. No setting can raise the limits in this file.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from enum import StrEnum
 from typing import Final, NewType, Self
 
 Scope = NewType("Scope", str)
-"""A named part of memory that a policy grants: `user`, `project`."""
+"""A named part of the memory that a policy declares, such as `user` or `project`."""
 
 RelPath = NewType("RelPath", str)
-"""Canonical path inside a scope, `/`-separated. Still text: only `muniment.kernel.root` opens it."""
+"""A canonical path inside a scope, `/`-separated. It is only text: only `muniment.kernel.root` opens it."""
 
 Digest = NewType("Digest", str)
 """SHA-256 as 64 lower-case hexadecimal digits."""
 
 
 def join_path(directory: str, name: str) -> RelPath:
-    """Return the path of `name` in `directory`, both as text inside one scope; "" is the scope itself."""
+    """Return the path of `name` in `directory`, as text inside one scope. For the scope itself, pass ""."""
     return RelPath(f"{directory}/{name}" if directory else name)
 
 
 class Verb(StrEnum):
-    """The access of a request to a path; the unit in which policies grant."""
+    """The kind of access to a path that a request needs and that a policy grants."""
 
     LIST = "list"
     READ = "read"
@@ -49,27 +49,27 @@ class Via(StrEnum):
 
 
 class _OrderedEnum(StrEnum):
-    """An enum with ordered members, the strongest first."""
+    """An enum whose members are ordered, the strongest first."""
 
     def satisfies(self, required: Self) -> bool:
-        """Return whether this is at least as strong as `required`."""
+        """Return whether this member is at least as strong as `required`."""
         order = tuple(type(self))
         return order.index(self) <= order.index(required)
 
 
 class Enforcement(_OrderedEnum):
-    """The confinement that is really in force around the worker of a run."""
+    """The confinement that is in force around the worker of a run."""
 
     FULL = "full"
-    """A clean process, handles, and the kernel fence: every `FenceLayer`, with `mdwe` optional."""
+    """A clean process with directory handles only, and every `FenceLayer` except the optional `mdwe`."""
     PARTIAL = "partial"
-    """A clean process and handles: protects against a hostile model, not against native code."""
+    """A clean process with directory handles only: stops a hostile model, but not native code."""
     NONE = "none"
-    """In the broker's process: handles only."""
+    """No separate process: the tools run in the broker, and open files only through directory handles."""
 
 
 class Trust(_OrderedEnum):
-    """The source of a fact, from most to least trusted."""
+    """The kind of source of a fact, from most to least trusted."""
 
     OWNER = "owner"
     WORKSPACE = "workspace"
@@ -77,27 +77,27 @@ class Trust(_OrderedEnum):
     EXTERNAL = "external"
 
     def cap(self, *maximums: Trust) -> Trust:
-        """Return the lowest of this and `maximums`."""
+        """Return the lowest trust among this one and `maximums`."""
         return max((self, *maximums), key=tuple(Trust).index)
 
 
 MAX_PATH_BYTES: Final = 1024
-"""UTF-8 bytes of a complete logical path, scope included."""
+"""Maximum UTF-8 bytes of a complete logical path, scope included."""
 
 MAX_SEGMENT_BYTES: Final = 255
-"""UTF-8 bytes of one path segment; NAME_MAX of the file systems in use."""
+"""Maximum UTF-8 bytes of one path segment: NAME_MAX of the file systems in use."""
 
 MAX_DEPTH: Final = 9
-"""Segments of a logical path, scope included."""
+"""Maximum number of segments of a logical path, scope included."""
 
 MAX_FILE_BYTES: Final = 1_048_576
-"""Bytes of one memory file that the project reads or writes; no quota can raise it."""
+"""Maximum bytes of one memory file that Muniment reads or writes; no quota can raise it."""
 
 INDEX_NAME: Final = "MEMORY.md"
-"""The generated index in each root."""
+"""Name of the generated index in each root."""
 
 INDEX_DIRECTORY: Final = "index"
 """The directory of generated index pages in each root."""
 
 SAVED_NAME: Final = "memory-before-muniment"
-"""Stem of the entry that saves a file found at the place of an index."""
+"""Name, without suffix, of the entry that saves a file of the user that was at the path of an index."""

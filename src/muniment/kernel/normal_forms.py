@@ -1,8 +1,8 @@
 """Unicode normal forms at a bounded cost: the only module that calls `unicodedata.normalize`.
 
 Normalisation sorts each run of combining marks, in quadratic time: 64 KiB of two alternating marks take most
-of a minute, in C, without releasing the interpreter lock. No language stacks more than a handful,
-and stream-safe text has at most 30 in a row. So every run is cut to `MAX_MARKS` before it is normalised.
+of a minute, in C, without releasing the interpreter lock. No language uses more than a few marks in a row,
+and text in the stream-safe format has at most 30. So every run is cut to `MAX_MARKS` before it is normalised.
 
 Source: UAX #15, 13 (Stream-Safe Text Format). An architecture test checks that no other module normalises.
 """
@@ -21,9 +21,9 @@ _SUSPECT: Final = re.compile(rf"[\W{_HIDDEN_MARKS}]{{{MAX_MARKS + 1},}}")
 
 
 def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
-    """Return `text` in a normal form, with every run of marks cut to `MAX_MARKS`.
+    """Return `text` in a normal form, with every run of combining marks cut to `MAX_MARKS`.
 
-    `_LONGEST` is not changed: it would become eighteen characters, the next longest eight.
+    The character `_LONGEST` is not changed: it would become eighteen characters, any other at most eight.
 
     Cost: linear for any text.
     """
@@ -34,12 +34,15 @@ def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
 
 
 def is_normalised(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> bool:
-    """Return whether `normalise` would change nothing. Cost: linear."""
+    """Return whether `normalise` would not change `text`. Cost: linear."""
     return text.isascii() or (find_overlong_run(text) is None and unicodedata.is_normalized(form, text))
 
 
 def find_overlong_run(text: str) -> int | None:
-    """Return the position of the first run of more than `MAX_MARKS` marks, or None. Cost: linear."""
+    """Return the position of the first run of more than `MAX_MARKS` combining marks, or None.
+
+    Cost: linear.
+    """
     cut = text if text.isascii() else _SUSPECT.sub(_cut_marks, text)
     if cut == text:
         return None

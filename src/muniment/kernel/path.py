@@ -1,21 +1,20 @@
 """Convert untrusted text to a canonical logical path; reject invalid text and never repair it.
 
 Contract:
-    G0  Every `CanonicalPath` is canonical, with any caller: at most `MAX_DEPTH` segments, each of which
-    passes
-        `find_segment_problem`, and at most `MAX_PATH_BYTES`.
+    G0  Every `CanonicalPath` is canonical, with any creator: at most `MAX_DEPTH` segments and
+        `MAX_PATH_BYTES`, and `find_segment_problem` finds no problem in any segment.
     G1  `canonicalise` returns a path whose first segment is a declared scope, or raises `PathEscape`,
         `BadName` or `Refused`. For any `str`, it has no other result.
     G2  One name, one spelling: a canonical path is NFKC-stable, without empty, `.` or `..` segments and
-        invisible characters; nothing in it is ever decoded (`%`, `~`, `$`) or expanded. Folding a path folds
-        each of its characters separately.
-    G3  If a path is both an escape and a bad name, it counts as an escape, so that it can end the run;
-        except for G4.
-    G4  Cost is bounded by `MAX_PATH_BYTES`: longer text is rejected as a bad name without further checks.
+        without invisible characters. Nothing in it is ever decoded (`%`, `~`, `$`) or expanded. Folding a
+        path folds each of its characters separately.
+    G3  If a path is both an escape and a bad name, it counts as an escape, so that it can end the run. G4 is
+        the only exception.
+    G4  The cost is bounded by `MAX_PATH_BYTES`: longer text is rejected as a bad name without further checks.
 
 Not guaranteed: that the file exists, or that the path is not a link; `muniment.kernel.root` checks that.
 Letters and digits that resemble a slash or dot in some fonts (Katakana no, Arabic zero, Lisu tones) are
-allowed, since words contain them.
+allowed, because words contain them.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ from muniment.kernel.names import MAX_DEPTH, MAX_PATH_BYTES, MAX_SEGMENT_BYTES, 
 from muniment.kernel.normal_forms import MAX_MARKS, find_overlong_run, is_normalised, normalise
 from muniment.kernel.refusal import BadName, PathEscape, Refusal, Refused, printable
 
-MEMORIES_PREFIX: Final = "/memories/"  # prefix that models trained on memory tools write; one is dropped
-GRAMMAR_LAYER: Final = "grammar"  # layer of refusals before a policy is checked
+# models that were trained on memory tools write this prefix; it is dropped once
+MEMORIES_PREFIX: Final = "/memories/"
+GRAMMAR_LAYER: Final = "grammar"  # `Refused.layer` of a request that is denied before a policy is checked
 FILE_SUFFIX: Final = ".md"  # required suffix of every new file, in exactly this case
 
 # ASCII with a meaning to shells, globs, URLs, markdown links or Windows (policy.md, Meaning 4).
@@ -87,16 +87,16 @@ _set_attribute: Final = object.__setattr__  # looked up once, for speed
 @final
 @dataclass(frozen=True, slots=True, order=True, init=False)
 class CanonicalPath:
-    """A path by the grammar. No other path can be created; functions that use paths accept no text.
+    """A logical path that the name grammar allows. Functions that use paths accept this class and no text.
 
     Attributes:
         scope: the first segment.
-        rel: the path inside it, `/`-separated; empty for the scope itself.
+        rel: the path inside the scope, `/`-separated; empty for the scope itself.
 
     Raises:
-        PathEscape: it contains NUL or a `..` segment, or begins with a slash or a drive (G3).
-        BadName: it is empty, too long, too deep, or a segment is outside the grammar.
-        TypeError: it is not text, or is of a subclass of `str`, whose value may change later.
+        PathEscape: the path contains NUL or a `..` segment, or begins with a slash or a drive.
+        BadName: the path is empty, too long or too deep, or the grammar does not allow a segment.
+        TypeError: the path is not text, or is of a subclass of `str`, whose value may change later.
 
     Cost: 1 µs; for a path that is not ASCII, 2 to 10 µs per name.
     """
@@ -105,7 +105,7 @@ class CanonicalPath:
     rel: RelPath
 
     def __new__(cls, scope: Scope, rel: RelPath) -> Self:
-        """Create a checked path; `__init__` is not used because it could be called again."""
+        """Check and create a path. `__init__` could be called again on the same path, so it is not used."""
         _require_canonical(scope, rel)
         self = object.__new__(cls)
         _set_attribute(self, "scope", scope)
@@ -120,17 +120,17 @@ class CanonicalPath:
 
     @property
     def text(self) -> str:
-        """Return the logical path, such as `user/a/b.md`; `user` for the scope itself."""
+        """Return the logical path as text, such as `user/a/b.md`, or `user` for the scope itself."""
         return f"{self.scope}/{self.rel}" if self.rel else self.scope
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """Return all names, beginning with the scope."""
+        """Return all segments of the path; the first one is the scope."""
         return tuple(self.text.split("/"))
 
     @property
     def name(self) -> str:
-        """Return the last segment."""
+        """Return the last segment of the path."""
         return self.text.rpartition("/")[2]
 
     @property
@@ -139,10 +139,11 @@ class CanonicalPath:
         return CanonicalPath(self.scope, RelPath(self.rel.rpartition("/")[0]))
 
     def child(self, name: str) -> CanonicalPath:
-        """Return the path of `name`, which may be any text, in this directory.
+        """Return the path of `name` in this directory; `name` may be any text.
 
         Raises:
-            PathEscape, BadName: as the class, and for more than one name.
+            PathEscape, BadName: the new path is invalid, as described in the class, or `name` has several
+                segments.
         """
         path = CanonicalPath(self.scope, join_path(self.rel, name))
         if not name or "/" in name:
@@ -151,17 +152,17 @@ class CanonicalPath:
 
 
 def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
-    """Return the canonical path for `unsafe_path`.
+    """Convert an untrusted path to a canonical path, or reject it.
 
     Args:
         unsafe_path: any text, from a model or a request. One leading `/memories/` or `/` is dropped.
         scopes: the declared scopes of the run.
 
     Raises:
-        PathEscape: it contains NUL or a `..` segment, begins with a drive or network share, or is absolute
-            and its first segment is not a declared scope (G3).
-        BadName: it is empty, too long, too deep, or a segment is outside the grammar.
-        Refused: it is relative and its first segment is not a declared scope; the rule is `scopes`.
+        PathEscape: the path contains NUL or a `..` segment, begins with a drive or network share, or is
+            absolute and its first segment is not a declared scope.
+        BadName: the path is empty, too long or too deep, or the grammar does not allow a segment.
+        Refused: the path is relative and its first segment is not a declared scope; the rule is `scopes`.
     """
     if len(unsafe_path) > MAX_PATH_BYTES + len(MEMORIES_PREFIX):  # A character is at least one byte (G4).
         raise _build_bad_name(unsafe_path, _TOO_LONG)
@@ -193,9 +194,10 @@ def check_suffix(path: CanonicalPath) -> None:
 
 
 def find_segment_problem(name: str) -> str | None:
-    """Return why a single name is outside the grammar, in one line; None if it is inside.
+    """Return why the grammar does not allow a name as a path segment, in one line; None if it does.
 
-    Accepts any `str`, including names read from disk with surrogateescape. About 1 µs for a plain name.
+    Accepts any `str`, including names that were read from disk with surrogateescape. Takes about 1 µs for a
+    plain name.
     """
     if _SIMPLE_NAME.fullmatch(name) is not None:
         return None
@@ -209,14 +211,14 @@ def find_segment_problem(name: str) -> str | None:
 
 
 def is_canonical_character(char: str) -> bool:
-    """Return whether a name may contain the character; False for `/`, which separates names."""
+    """Return whether a name may contain the character `char`; False for `/`, which separates names."""
     return _describe_rejected_character(char) is None and is_normalised("NFKC", char)
 
 
 def fold(text: str) -> str:
-    """Return `text` without differences of case and compatibility, for comparing names.
+    """Return `text` without differences of case and Unicode compatibility, for comparing names.
 
-    NFKC and casefold, repeated until nothing changes, since each can undo the other (U+1E96).
+    Applies NFKC and casefold until nothing changes, because each can undo the other (example: U+1E96).
     """
     if text.isascii():
         return text.lower()
@@ -231,7 +233,7 @@ def _strip_prefix(unsafe_path: str) -> str:
 
 
 def _require_canonical(scope: str, rel: str) -> None:
-    """Raise the errors of `CanonicalPath`."""
+    """Raise an error unless `scope` and `rel` form a canonical path, as described in `CanonicalPath`."""
     if type(scope) is not str or type(rel) is not str:
         raise TypeError("a path must be plain text (str)")
     text = f"{scope}/{rel}" if rel else scope
@@ -245,7 +247,13 @@ def _require_canonical(scope: str, rel: str) -> None:
 
 
 def _find_error(text: str, segments: list[str], *, is_absolute: bool) -> PathEscape | BadName | None:
-    """Return the error for a path of such segments, about `text`; None if it is valid."""
+    """Return the error for a path, or None if the path is valid.
+
+    Args:
+        text: the path that the error quotes.
+        segments: the segments of the path.
+        is_absolute: whether the path begins with a slash.
+    """
     if (via := _find_escape(text, is_absolute=is_absolute and any(segments))) is not None:
         return PathEscape(via, text)
     problem = _find_problem(segments)
@@ -253,7 +261,7 @@ def _find_error(text: str, segments: list[str], *, is_absolute: bool) -> PathEsc
 
 
 def _find_escape(text: str, *, is_absolute: bool) -> Via | None:
-    """Return how the path would leave the memory, if it would; the cheapest checks first."""
+    """Return how the path would leave the memory, or None if it would not. The cheapest checks come first."""
     if "\0" in text:
         return Via.NUL
     if ".." in text.split("/"):
@@ -273,12 +281,12 @@ def _find_problem(segments: list[str]) -> str | None:
 
 
 def _find_character_problem(name: str) -> str | None:
-    """Return the first character that is not allowed, or the problem of the complete name."""
+    """Return the problem of the first invalid character or of the complete name, or None."""
     for char in name:
         if (kind := _describe_rejected_character(char)) is not None:
             return f"U+{ord(char):04X} is {kind}; leave it out"
     if find_overlong_run(name) is not None:
-        return f"more than {MAX_MARKS} marks in a row; leave them out"
+        return f"a name has more than {MAX_MARKS} combining marks in a row; leave them out"
     if not is_normalised("NFKC", name):
         return "a name is not in normal form (NFKC); write it with ordinary characters"
     if name.startswith(" ") or name.endswith((" ", ".")):

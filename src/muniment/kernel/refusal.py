@@ -1,4 +1,4 @@
-"""The errors of the kernel: its part of the error tree in `muniment.errors`."""
+"""The errors that the kernel raises. `muniment.errors` contains the complete error tree."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from muniment.kernel.names import Via
 
 MAX_REQUESTED_CHARS: Final = 256
-"""Characters of a rejected path that errors and records contain."""
+"""Maximum number of characters of a rejected path in errors and records."""
 
 
 class MunimentError(Exception):
     """Base class of the errors that Muniment raises.
 
     Attributes:
-        code: stable error code; `muniment.errors` explains each.
+        code: stable error code; `muniment.errors` explains each code.
     """
 
     code: str
@@ -26,18 +26,19 @@ class MunimentError(Exception):
 
 
 class PlatformUnsupported(MunimentError):
-    """The system is not Linux, and Muniment was not built and tested for it."""
+    """Muniment does not support this operating system or processor."""
 
     code = "platform_unsupported"
 
 
 class PolicyInvalid(MunimentError):
-    """A policy did not load; nothing runs.
+    """A policy could not be loaded, so nothing runs.
 
     Attributes:
-        rule: the check that failed, such as `E101`.
-        where: policy name or file, and the key or rule in it.
-        line: line of the file, from 1; None if unknown.
+        rule: id of the check that failed, such as `E101`.
+        where: name or file of the policy, and the key or rule in it.
+        problem: the reason.
+        line: line of the policy file, from 1; None if unknown.
     """
 
     code = "policy_invalid"
@@ -48,11 +49,11 @@ class PolicyInvalid(MunimentError):
 
 
 class ManagedMemoryUnavailable(MunimentError):
-    """A root or the state directory cannot be used.
+    """A root or the state directory cannot be used now.
 
     Attributes:
-        what: the scope or directory.
-        reason: why, and if possible what to do.
+        what: the scope of the root, or the directory.
+        reason: why it cannot be used and, if possible, what to do.
     """
 
     code = "managed_memory_unavailable"
@@ -63,14 +64,14 @@ class ManagedMemoryUnavailable(MunimentError):
 
 
 class RollbackFailed(ManagedMemoryUnavailable):
-    """A write failed or was interrupted, and cannot be rolled back yet; the message lists the files."""
+    """A write failed or was interrupted, and could not be rolled back yet. The message lists the files."""
 
 
 class StoreConflict(MunimentError):
-    """The memory changed after the change set was based on it; nothing was written.
+    """The memory changed after a change set was prepared. Nothing was written.
 
     Attributes:
-        paths: logical paths whose claims are no longer true.
+        paths: logical paths of the files that changed meanwhile.
     """
 
     code = "store_conflict"
@@ -81,24 +82,25 @@ class StoreConflict(MunimentError):
 
 
 class DeadlineExceeded(MunimentError):
-    """The run's one monotonic deadline passed."""
+    """The deadline of a run or a wait passed."""
 
     code = "deadline"
 
 
 class Cancelled(MunimentError):
-    """The caller cancelled; nothing was written."""
+    """The caller cancelled the operation. Nothing was written."""
 
     code = "cancelled"
 
 
 class PathEscape(MunimentError):
-    """A request whose target is outside its root. It had no effect.
+    """A request for a path that leaves its root. It had no effect.
 
     Attributes:
-        via: the way in which it would have left.
-        requested: the requested path, printable, at most `MAX_REQUESTED_CHARS` characters.
-        tool: the requested tool, if known.
+        via: the way in which the path would have left its root.
+        requested: the requested path, with non-printable characters escaped, at most `MAX_REQUESTED_CHARS`
+            characters.
+        tool: the tool that was called, if known.
     """
 
     code = "path_escape"
@@ -119,7 +121,7 @@ class Refusal(MunimentError):
 
 
 class BadName(Refusal):
-    """A path that is outside the name grammar but is not an escape."""
+    """A path that the name grammar does not allow, and that is not a path escape."""
 
     code = "bad_name"
 
@@ -128,8 +130,8 @@ class Refused(Refusal):
     """The policy does not grant the request.
 
     Attributes:
-        rule: the id of the deny rule, or `default` if no rule grants it.
-        layer: the name of the policy layer that denied it.
+        rule: the id of the deny rule, or `default` if no rule grants the request.
+        layer: the name of the policy layer that denied the request.
     """
 
     code = "refused"
@@ -140,7 +142,7 @@ class Refused(Refusal):
 
 
 class ToolError(MunimentError):
-    """An ordinary error of a tool's caller; the message states what to do next."""
+    """An ordinary error of a tool call. The message states what to do next."""
 
 
 class NotFound(ToolError):
@@ -150,13 +152,13 @@ class NotFound(ToolError):
 
 
 class NotAFile(ToolError):
-    """The name is a directory, or a file is at the path of a directory."""
+    """The path is a directory, or one of its parents is a file."""
 
     code = "not_a_file"
 
 
 class TooLarge(ToolError):
-    """An argument or file is above its limit."""
+    """An argument or a file is larger than its limit."""
 
     code = "too_large"
 
@@ -168,7 +170,7 @@ class Unreadable(ToolError):
 
 
 class QuotaExceeded(ToolError):
-    """The request would exceed a quota of the store."""
+    """The request would exceed a quota of the memory."""
 
     code = "quota"
 

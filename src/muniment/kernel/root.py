@@ -1,21 +1,21 @@
-"""A root: the open directory of a scope, and reading under it by handle, never by a checked string.
+"""A root is the open directory of a scope. Files under it are opened by handle, never by a checked string.
 
-On success of any method:
+Promises of each method that succeeds:
 
-- C1 no component of the path was a symbolic link; no link was followed.
-- C2 the opened file was under the root, on its mount (for the limit of the walk, see `muniment.kernel.walk`).
-- C3 a file whose bytes are returned is regular, has one name (`st_nlink == 1`) and is within the limit. This
+- C1 No component of the path was a symbolic link; no link was followed.
+- C2 The opened file was under the root, on its mount (for the limit of the walk, see `muniment.kernel.walk`).
+- C3 A file whose bytes are returned is regular, has one name (`st_nlink == 1`) and is within the limit. This
   was checked on the descriptor that is then read.
-- C4 no call waited for another process.
-- C5 no descriptor with an offset outlives a call or is shared: the root is O_PATH, each listing opens a new
-  descriptor, reads pass their position.
+- C4 No call waited for another process.
+- C5 No descriptor with an offset is shared or stays open after a call. The root is O_PATH, each listing opens
+  a new descriptor, and reads pass their position.
 
 Not guaranteed: that the root is still at its bound path (`muniment.kernel.binding.BoundRoot.verify`), that a
 file does not change while it is read, or that a listed name still exists.
 
-Every method takes a `CanonicalPath` of the root's scope, so no text can be opened. Within an open directory,
-`encode_name` accepts single names, including names that a path may not contain. Tested with attacks by
-`tests/units/kernel/test_root*.py`.
+Every method takes a `CanonicalPath` in the scope of the root, so no text can be opened. Within an open
+directory, `encode_name` accepts single names, including names that a path may not contain. Tested with
+attacks by `tests/units/kernel/test_root*.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Kind = Literal["file", "directory", "other"]
 """The kind of a name; `other` is a link, FIFO, socket or device, which is never opened for use."""
 
 MAX_ENTRIES: Final = 65_536
-"""Names in one listing. A memory has some thousand; a larger listing would fill the worker's memory."""
+"""Maximum names in one listing. A memory has some thousand; more would fill the memory of the worker."""
 
 _TYPE_BITS, _REGULAR = 0o170000, stat.S_IFREG
 _DT_UNKNOWN: Final = 0
@@ -68,10 +68,10 @@ class Resolver(Protocol):
 
     @property
     def name(self) -> str:
-        """Return `openat2` or `walk`, for logs and `doctor`."""
+        """Return the name of this resolver, `openat2` or `walk`, for logs and `doctor`."""
 
     def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """Open `path` under `dir_fd`, following no link and leaving no directory or mount.
+        """Open `path` under `dir_fd`; reject a link, and a path that leaves the directory or its mount.
 
         Args:
             dir_fd: an open directory, O_PATH or not; the caller keeps it open and closes it.
@@ -79,15 +79,15 @@ class Resolver(Protocol):
             purpose: `READ`, `LIST` or `EXAMINE`.
 
         Returns:
-            A descriptor that the caller closes. Its file was not checked.
+            A new descriptor, which the caller closes. The opened file is not checked.
 
         Raises:
-            OSError: ELOOP at a link, EXDEV at a mount, otherwise the system's error. Nothing stays open.
+            OSError: ELOOP at a link, EXDEV at a mount, otherwise the error of the system. Nothing stays open.
         """
 
 
 def choose_resolver() -> Resolver:
-    """Return an `openat2` resolver if the kernel offers the call to this process, else a walk.
+    """Return a resolver that uses `openat2` or, if this process cannot use that call, one that walks.
 
     Raises:
         PlatformUnsupported: the machine is neither x86-64 nor aarch64.
@@ -98,7 +98,10 @@ def choose_resolver() -> Resolver:
 
 @dataclass(frozen=True, slots=True)
 class ListedName:
-    """A name in a directory, with its kind when listed. A mount point has that of the covered directory."""
+    """A name in a directory, with its kind when it was listed.
+
+    A mount point has the kind of the directory that it covers.
+    """
 
     name: str
     kind: Kind
@@ -106,7 +109,7 @@ class ListedName:
 
 @dataclass(frozen=True, slots=True)
 class PathStatus:
-    """The kind and size in bytes of a path under a root; see `Root.examine`."""
+    """The kind and the size in bytes of a path under a root; see `Root.examine`."""
 
     kind: Kind
     size: int
@@ -115,10 +118,10 @@ class PathStatus:
 class Descriptor:
     """An open descriptor. Close it, or use it in a `with` statement.
 
-    A plain class because each open creates one, and a frozen dataclass costs as much as a system call.
+    A plain class because each open creates an object, and a frozen dataclass costs as much as a system call.
 
     Attributes:
-        fd: the descriptor, or -1 once closed.
+        fd: the descriptor, or -1 after it is closed.
     """
 
     __slots__ = ("fd",)
@@ -127,7 +130,7 @@ class Descriptor:
         self.fd = fd
 
     def close(self) -> None:
-        """Close the descriptor; does nothing if it is closed already."""
+        """Close the descriptor; do nothing if it is already closed."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -143,7 +146,7 @@ class OpenFile(Descriptor):
     """A regular file under a root, open for reading.
 
     Attributes:
-        size: bytes, when it was opened.
+        size: size in bytes when the file was opened.
     """
 
     __slots__ = ("_displayed_path", "size")
@@ -154,7 +157,7 @@ class OpenFile(Descriptor):
         self._displayed_path = displayed_path
 
     def read(self, count: int) -> bytes:
-        """Return the first `count` bytes, or fewer if the file is shorter. Repeats short reads.
+        """Return the first `count` bytes of the file, or all of them if it is shorter. Repeats short reads.
 
         Raises:
             Unreadable: the system failed to read; the message contains the error, but no host path.
@@ -170,12 +173,15 @@ class OpenFile(Descriptor):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_whole(self, limit: int) -> bytes:
-        """Return all bytes, at most `MAX_FILE_BYTES` even if `limit` is larger.
+        """Return all bytes of the file.
+
+        Args:
+            limit: the largest accepted size in bytes. `MAX_FILE_BYTES` is a further limit.
 
         Raises:
             TooLarge: the file is larger, or grew past the limit while it was read. At most `limit + 1` bytes
                 were read.
-            Unreadable: as `read`.
+            Unreadable: the system failed to read.
         """
         limit = min(limit, MAX_FILE_BYTES)
         # One byte more than the limit detects a file that reports a false size or grows.
@@ -187,10 +193,10 @@ class OpenFile(Descriptor):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The handle of a scope in a worker: a name, an O_PATH directory, and a resolver to open files under it.
+    """The handle of a scope: its name, its open directory, and a resolver that opens files under it.
 
-    The code that bound the root owns the descriptor. Every method takes a path of this scope. It raises
-    `ValueError` for a path of another scope and `TypeError` for text.
+    The code that bound the root owns the descriptor `fd`, which is O_PATH. Every method takes a path of this
+    scope. It raises `ValueError` for a path of another scope and `TypeError` for text.
     """
 
     scope: Scope
@@ -198,11 +204,11 @@ class Root:
     resolver: Resolver
 
     def encode_path(self, path: CanonicalPath) -> bytes:
-        """Return the bytes of `path`, relative to this root, for the system.
+        """Return the bytes of `path`, relative to this root, for a system call.
 
         Raises:
-            TypeError: it is not a `CanonicalPath`.
-            ValueError: it belongs to another scope.
+            TypeError: `path` is not a `CanonicalPath`.
+            ValueError: `path` belongs to another scope.
         """
         if type(path) is not CanonicalPath:
             raise TypeError("only a CanonicalPath can be opened under a root")
@@ -216,36 +222,39 @@ class Root:
         Raises:
             PathEscape: the path contains a link, a mount, a hard link or a special file.
             NotFound: the file does not exist, or was removed while it was opened.
-            NotAFile: the name is a directory.
-            Unreadable: the system denies it; the message contains its error.
+            NotAFile: the path is a directory.
+            Unreadable: the system denies access to the file; the message contains the error.
 
-        Cost: one `openat2` and one `fstat`; the path is never built or searched again.
+        Cost: one `openat2` and one `fstat`. The path is resolved only once.
         Source: openat2(2).
         """
         return _open_regular_file(self.resolver, self.fd, self.encode_path(path), path.text)
 
     def read_bytes(self, path: CanonicalPath, limit: int = MAX_FILE_BYTES) -> bytes:
-        """Return the complete file.
+        """Return all bytes of the file at `path`.
 
         Args:
             path: path of the file.
-            limit: maximum in bytes, in addition to `MAX_FILE_BYTES`.
+            limit: the largest accepted size in bytes. `MAX_FILE_BYTES` is a further limit.
 
         Raises:
-            MunimentError: as `open_file` and `OpenFile.read_whole`.
+            MunimentError: as described in `open_file` and `OpenFile.read_whole`.
         """
         with self.open_file(path) as file:
             return file.read_whole(limit)
 
     def list_directory(self, path: CanonicalPath) -> tuple[ListedName, ...]:
-        """Return the names in a directory, sorted by code point; invalid UTF-8 becomes surrogate escapes.
+        """Return the names in the directory `path`, sorted by code point.
+
+        Bytes that are not valid UTF-8 become surrogate escapes.
 
         Raises:
             NotAFile: the path is a file.
-            TooLarge: more than `MAX_ENTRIES` names.
-            MunimentError: otherwise as `open_file`; `NotFound` also for a directory that was removed.
+            TooLarge: the directory has more than `MAX_ENTRIES` names.
+            MunimentError: otherwise as described in `open_file`; `NotFound` also for a directory that was
+                removed.
 
-        Cost: one open, so that no offset is shared; one more per name if the file system reports no types.
+        Cost: one open, so that no offset is shared. If the file system reports no types, one more per name.
         """
         try:
             with Descriptor(self.resolver.open(self.fd, self.encode_path(path), LIST)) as opened:
@@ -258,7 +267,7 @@ class Root:
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def read_link_target(self, path: CanonicalPath) -> bytes | None:
-        """Return the target of the link at `path`, without following it. None: no link can be read there.
+        """Return the target of the link at `path`, without following it; None if no link can be read there.
 
         Cost: an open and two system calls.
         """
@@ -269,12 +278,12 @@ class Root:
             return None
 
     def examine(self, path: CanonicalPath) -> PathStatus | None:
-        """Return the kind and size of `path`, without opening it; `None` if it does not exist.
+        """Return the kind and size of `path` without opening its file, or None if it does not exist.
 
-        Returns only files and directories that could be opened; raises for all others.
+        Raises an error for anything except a directory or a file that `open_file` accepts.
 
         Raises:
-            PathEscape: as `open_file`, hard links included.
+            PathEscape: the path contains a link, a mount, a hard link or a special file.
             Unreadable: the system denies access to a directory of the path.
         """
         try:
@@ -303,7 +312,7 @@ class Root:
         return found
 
     def _read_kind(self, dir_fd: int, name: bytes) -> Kind | None:
-        """Return the kind of a name for which the directory reports no type; `None` if it does not exist."""
+        """Return the kind of `name` if the directory does not report it; None if the name does not exist."""
         try:
             with Descriptor(self.resolver.open(dir_fd, name, EXAMINE)) as opened:
                 mode = fstat(opened.fd).st_mode
@@ -317,7 +326,14 @@ class Root:
 
 
 def _open_regular_file(resolver: Resolver, dir_fd: int, encoded_path: bytes, displayed_path: str) -> OpenFile:
-    """Open a file as `Root.open_file` does, by bytes from `Root.encode_path` or `encode_name`."""
+    """Open a file under the directory `dir_fd`, with the checks of `Root.open_file`.
+
+    Args:
+        resolver: opens the path.
+        dir_fd: the open directory.
+        encoded_path: the path, from `Root.encode_path` or `encode_name`.
+        displayed_path: the path that errors contain.
+    """
     try:
         fd = resolver.open(dir_fd, encoded_path, READ)
     except OSError as error:
@@ -335,7 +351,7 @@ def _open_regular_file(resolver: Resolver, dir_fd: int, encoded_path: bytes, dis
 
 
 def _raise_file_type_error(displayed_path: str, found: Stat) -> NoReturn:
-    """Raise the error for an opened file that is not regular or has several names."""
+    """Raise the error for an opened file that is not a regular file or has several names."""
     if stat.S_ISDIR(found.st_mode):
         raise NotAFile(f"{printable(displayed_path)} is a directory")
     if not stat.S_ISREG(found.st_mode):
@@ -347,7 +363,7 @@ def _raise_file_type_error(displayed_path: str, found: Stat) -> NoReturn:
 
 
 def convert_open_error(displayed_path: str, error: OSError) -> MunimentError:
-    """Return the error for a failed open of `displayed_path`, fit for a model: one line, no host path."""
+    """Return the error for a failed open of `displayed_path`: one line for a model, without a host path."""
     if (via := _ESCAPES.get(error.errno or 0)) is not None:
         return PathEscape(via, displayed_path)
     if error.errno in _MISSING:
@@ -356,20 +372,20 @@ def convert_open_error(displayed_path: str, error: OSError) -> MunimentError:
 
 
 def build_unreadable_error(displayed_path: str, error: OSError) -> Unreadable:
-    """Return the refusal for an error that indicates neither a missing file nor an escape."""
+    """Return the error for a system error that means neither a missing file nor an escape."""
     name = errno.errorcode.get(error.errno or 0, "unknown error")
     return Unreadable(f"{printable(displayed_path)} cannot be read ({name})")
 
 
 def encode_name(name: str) -> bytes:
-    """Return the bytes of a single component.
+    """Return the bytes of `name`, which must be a single path component.
 
-    A `/` could open other directories, at the front even outside the descriptor.
+    A name with a `/` could open a file in another directory, even outside the root.
 
     Raises:
-        PathEscape: it contains NUL, which ends a C string, or points upwards or to the system's root.
-        BadName: it is empty, `.`, more than one component, or cannot be the name of a file.
-        TypeError: it is not text, or is of a subclass of `str`, whose value may change later.
+        PathEscape: the name contains NUL, which ends a C string, begins with `/`, or contains `..`.
+        BadName: the name is empty, `.`, more than one component, or cannot be the name of a file.
+        TypeError: the name is not text, or is of a subclass of `str`, whose value may change later.
     """
     if type(name) is not str:
         raise TypeError("a name must be plain text (str)")
@@ -391,9 +407,15 @@ def _raise_name_error(name: str) -> NoReturn:
 
 
 def open_name(root: Root, dir_fd: int, name: str, displayed_path: str) -> OpenFile:
-    """Open a file in a directory that was opened under `root`, by the rules of `Root.open_file`.
+    """Open the file `name` in a directory under `root`, with the checks of `Root.open_file`.
+
+    Args:
+        root: the root.
+        dir_fd: the open directory.
+        name: a single path component.
+        displayed_path: the path that errors contain.
 
     Raises:
-        MunimentError: as `encode_name` and `Root.open_file`; about `displayed_path`.
+        MunimentError: as described in `encode_name` and `Root.open_file`.
     """
     return _open_regular_file(root.resolver, dir_fd, encode_name(name), displayed_path)

@@ -1,12 +1,13 @@
-"""The system calls on handles: read the status of a descriptor, and list a directory.
+"""System calls by number: `fstat`, `getdents64`, `renameat2` and `openat2`.
 
-A confined worker may make few calls, and the C library replaces some of them: `os.fstat` becomes
-`newfstatat` in many versions, `os.scandir` needs `fcntl`. So `fstat` and `getdents64` are called here by
-number, on x86-64 and aarch64. On other machines every number is -1, for which the kernel returns ENOSYS, and
+A confined worker may make few calls, and the C library replaces some of them: `os.fstat` becomes `newfstatat`
+in many versions, and `os.scandir` needs `fcntl`. So `fstat` and `getdents64` are called here by number, on
+x86-64 and aarch64. On other machines every number is -1, for which the kernel returns ENOSYS, and
 `require_known_machine` raises before a root is bound.
 
-No function here takes a path. The numbers are those of the kernel's tables, the layouts those of the kernel's
-`asm/stat.h` (x86) and `asm-generic/stat.h` (aarch64).
+No function here takes an absolute path: each path is relative to an open directory. The numbers are those of
+the kernel's tables. The layouts are those of the kernel's `asm/stat.h` (x86) and `asm-generic/stat.h`
+(aarch64).
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from muniment.kernel.refusal import PlatformUnsupported
 # -- syscalls ----------------------------------------------------------------------------------------
 
 Purpose = NewType("Purpose", int)
-"""One of the closed set of flags for opening a file under a root."""
+"""Flags for opening a file under a root. Only the values in this module are used."""
 
 READ: Final = Purpose(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC)
-"""To read a file. O_NONBLOCK because opening a FIFO, or a file under a lease, must not wait for a process."""
+"""Flags to read a file. O_NONBLOCK: opening a FIFO, or a file under a lease, must not wait for a process."""
 
 LIST: Final = Purpose(os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-"""To list a directory; also for `flock` and `fsync` of a directory.
+"""Flags to list a directory; also for `flock` and `fsync` of a directory.
 
-No O_NOFOLLOW: with O_DIRECTORY the kernel would return ENOTDIR for a link, which hides the reason.
+Without O_NOFOLLOW: with O_DIRECTORY the kernel would return ENOTDIR for a link, which hides the reason.
 """
 
 EXAMINE: Final = Purpose(os.O_PATH | os.O_CLOEXEC)
-"""To read the status of a name, without opening its file."""
+"""Flags to read the status of a name without opening its file."""
 
 STEP: Final = Purpose(EXAMINE | os.O_NOFOLLOW)
-"""To open a directory on the way, for the walk: a link is detected by its descriptor."""
+"""Flags for the walk to open a directory on the way. A link is detected by its descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,17 @@ _POINTER_BYTES_64: Final = 8
 
 
 def get_numbers(machine: str, pointer_bytes: int) -> Numbers:
-    """Return the numbers of `machine`, or `UNKNOWN`; 32-bit processes use another table."""
+    """Return the system call numbers of a machine, or `UNKNOWN`.
+
+    Args:
+        machine: the machine as `uname` reports it.
+        pointer_bytes: 8 in a 64-bit process. 32-bit processes use another table, so they get `UNKNOWN`.
+    """
     return MACHINES.get(machine, UNKNOWN) if pointer_bytes == _POINTER_BYTES_64 else UNKNOWN
 
 
 class Stat(ctypes.Structure):
-    """The result of `fstat`. Lists only the fields that are used."""
+    """The result of `fstat`. The annotations list only the fields that are used."""
 
     st_dev: int
     st_ino: int
@@ -120,30 +126,30 @@ renameat2 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_int, c_char_p, c_uint, 
 )
 
 _LISTING_BYTES: Final = 32_768
-"""Bytes per call; the C library uses the same number."""
+"""Bytes of the buffer for each call of `getdents64`; the C library uses the same number."""
 
 _ENTRY: Final = struct.Struct("=QqHB")
-"""`linux_dirent64` before its name: inode, offset, length of this entry, type."""
+"""The part of `linux_dirent64` before the name: inode, offset, length of this entry, type."""
 
 
 def require_known_machine(numbers: Numbers = MACHINE) -> None:
-    """Raise unless this process runs on a machine with known numbers.
+    """Raise an error unless the system call numbers of this machine are known.
 
     Raises:
-        PlatformUnsupported: neither a 64-bit x86-64 nor a 64-bit aarch64 process.
+        PlatformUnsupported: this is neither a 64-bit x86-64 nor a 64-bit aarch64 process.
     """
     if numbers is UNKNOWN:
         raise PlatformUnsupported("the confinement supports only 64-bit Linux on x86-64 and aarch64")
 
 
 def read_last_error() -> OSError:
-    """Return the error of the last system call of this thread. It contains no path."""
+    """Return the error of the last system call of this thread, without a path in it."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
 
 
 def fstat(fd: int) -> Stat:
-    """Return the status of `fd`. Works on O_PATH descriptors and is thread-safe; one system call.
+    """Return the status of the descriptor `fd`, which may be O_PATH. Thread-safe; one system call.
 
     Raises:
         OSError: the descriptor is closed, or the file system fails.
@@ -155,12 +161,12 @@ def fstat(fd: int) -> Stat:
 
 
 def iterate_entries(fd: int) -> Iterator[tuple[bytes, int]]:
-    """Yield name and `d_type` of each entry of the directory `fd`, without `.` and `..`, unsorted.
+    """Yield the name and `d_type` of each entry of the directory `fd`, without `.` and `..`, unsorted.
 
-    Moves the descriptor's offset, so no other code may use `fd`.
+    Moves the offset of the descriptor, so no other code may use `fd` at the same time.
 
     Raises:
-        OSError: ENOENT if the directory was removed, ENOTDIR if it is not a directory.
+        OSError: ENOENT if the directory was removed, ENOTDIR if `fd` is not a directory.
     """
     buffer = ctypes.create_string_buffer(_LISTING_BYTES)
     while True:
@@ -225,25 +231,25 @@ _openat2 = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))  # no argument t
 
 
 def is_openat2_available() -> bool:
-    """Return whether this kernel, and the filter of its calls, lets this process use `openat2`.
+    """Return whether the kernel and its system call filter let this process use `openat2`.
 
-    Tries to open under descriptor -1, which accesses no file. If the call exists, the error is EBADF; an old
-    kernel returns ENOSYS and an old container's filter EPERM.
+    Tries to open under descriptor -1, which accesses no file. If the call exists, the error is EBADF. An old
+    kernel returns ENOSYS, and the filter of an old container returns EPERM.
     """
     _openat2(_OPENAT2, -1, b".", _OPEN_HOWS[EXAMINE], _OPEN_HOW_BYTES)
     return ctypes.get_errno() == errno.EBADF
 
 
 class Openat2Resolver:
-    """The preferred resolver. Has no state; may be shared."""
+    """Opens each path by one `openat2` call; preferred to the walk. It has no state and may be shared."""
 
     __slots__ = ()
     name: Final = "openat2"
 
     def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """Return a new descriptor of `path` under `dir_fd`; see `muniment.kernel.root.Resolver`.
+        """Open `path` under `dir_fd` and return a new descriptor; see `muniment.kernel.root.Resolver`.
 
-        Cost: one system call, 64 under constant disturbance.
+        Cost: one system call; up to 64 if other processes rename or mount all the time.
         """
         fd: int
         attempt = 1

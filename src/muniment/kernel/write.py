@@ -1,22 +1,23 @@
 """Write judged changes to disk and to a journal, both or neither, and roll back interrupted commits.
 
-A commit is two steps of a journal: an *intent*, which contains all that recovery needs to roll it back, and
-*done*, which makes it history. The files change in between. A commit that is not done is rolled back: at once
-if it fails, by `recover` if its process was killed, both by the same code.
+The journal records a commit in two steps. The *intent* contains everything that is needed to roll the commit
+back. *Done* makes the commit part of the history. The files change between the two steps. A commit that is
+not done is rolled back: immediately if it fails, or by `recover` if its process was killed. The same code
+does both.
 
 - R1 `recover` runs under the locks of the roots. A commit of a living process holds its locks, so an
-  unfinished intent found here belongs to no living process.
-- R2 a file is touched only if it is in its state before or after the commit. Any other state is later work of
+  unfinished intent that is found under them belongs to no living process.
+- R2 A file is touched only if it is in its state before or after the commit. Any other state is later work of
   another process: it stays, and the journal records a conflict.
-- R3 after a rollback, the commit leaves no file, no unused directory that it created, and no temporary name;
-  displaced work of another process is saved as an entry.
-- R4 the journal closes an intent last, and only if every file was read in its state before the commit or as
-  changed by another process. Any error or interrupt before that, also a second one, leaves the intent open:
+- R3 After a rollback, the commit leaves no file, no unused directory that it created, and no temporary name.
+  Displaced work of another process is saved as an entry.
+- R4 The journal closes an intent last, and only if every file was read in its state before the commit or as
+  changed by another process. Any earlier error or interrupt, even a second one, leaves the intent open, and
   the next recovery continues.
-- R5 a journal is trusted only for changes that it may have made: bytes are restored only to the path for
-  which it recorded them, and only if the policy would allow that now.
-- R6 `replay` writes files of entries in locked roots, and each only if the current file is the one that the
-  journal recorded: another process's change of a copy is detected, not overwritten.
+- R5 A rollback does not trust the journal completely. It restores bytes only to the path for which the
+  journal recorded them, and only if the policy allows that now.
+- R6 `replay` writes only files of entries in locked roots, and each only if the current file is the one that
+  the journal recorded. So a change of a copy by another process is detected, not overwritten.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ _FIRST_INDEX_NUMBER: Final = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A commit that was begun.
+    """A commit that was begun, as the journal recorded it.
 
     Attributes:
         number: number of the commit in its journal.
-        token: beginning of its temporary names, see `get_temporary_name`.
-        changes: by the number that selects their temporary names; those of other roots may be left out.
-        new_directories: directories that did not exist before it.
+        token: text from which the temporary names of the commit are built, see `get_temporary_name`.
+        changes: the changes by number, which selects their temporary names. Changes in other roots may be
+            left out.
+        new_directories: directories that did not exist before the commit.
         task: the task of the commit, for reports.
     """
 
@@ -70,12 +72,13 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The result of rolling back an intent.
+    """The result of rolling back one commit.
 
     Attributes:
         intent: the commit.
-        skipped: files that were not touched, since another process changed them or the policy now denies it.
-        saved_paths: files with saved work of other processes.
+        skipped: files that were not touched, because another process changed them or the policy now denies
+            it.
+        saved_paths: files in which work of other processes was saved.
     """
 
     intent: Intent
@@ -84,44 +87,63 @@ class Recovery:
 
 
 class Journal(Protocol):
-    """A record of begun and finished commits. Each call is durable when it returns."""
+    """The record of the commits that were begun and finished. Each call is durable when it returns."""
 
     def begin(self, judged: JudgedChanges, token: str) -> int:
-        """Record an intent and return its number."""
+        """Record the intent to write `judged`, and return the number of the commit.
+
+        Args:
+            judged: the changes.
+            token: text from which the temporary names of the commit are built.
+        """
 
     def finish(self, number: int, judged: JudgedChanges, notes: Sequence[str]) -> None:
-        """Mark an intent as done."""
+        """Mark a commit as done.
+
+        Args:
+            number: number of the commit.
+            judged: its changes.
+            notes: lines for a person, which are stored with the commit.
+        """
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovery | None = None) -> None:
-        """Close an intent: only the effects listed in `recovered` remain in the files of `scopes`.
+        """Close the intent of a commit that was rolled back in the roots of `scopes`.
 
-        If `recovered` is given, the journal retains the origin of the text, since it may have been edited.
+        Args:
+            number: number of the commit.
+            scopes: the scopes in whose roots it was rolled back.
+            recovered: the result of a recovery. The effects that it lists remain in the files, and the
+                journal keeps the origin of their text, which may have been edited. None: no effect remains.
         """
 
     def list_unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
         """Return the commits that were begun in any of `scopes` and are not done, the newest first."""
 
     def is_known(self, path: CanonicalPath, content_digest: Digest) -> bool:
-        """Return whether a file with that digest was at the path, before or after a commit."""
+        """Return whether the journal recorded a file with this digest at `path`, before or after a commit."""
 
 
 def new_token() -> str:
-    """Return random text for the temporary names of one commit."""
+    """Return random text from which the temporary names of one commit are built."""
     return secrets.token_hex(_TOKEN_BYTES)
 
 
 def get_temporary_name(token: str, number: int) -> str:
-    """Return the temporary name for change `number`, below 32 768, of the commit with that token."""
+    """Return the temporary name for change `number`, below 32 768, of the commit with this token."""
     return build_temporary_name(lambda _: bytes.fromhex(token) + number.to_bytes(_COUNTER_BYTES, "big"))
 
 
 def get_index_temporary_name(token: str, number: int) -> str:
-    """Return the temporary name for index file `number` of the commit with that token."""
+    """Return the temporary name for index file `number` of the commit with this token."""
     return get_temporary_name(token, _FIRST_INDEX_NUMBER + number)
 
 
 def is_index_temporary_name(temporary: str) -> bool:
-    """Return whether a temporary name of a commit is from `get_index_temporary_name`."""
+    """Return whether a temporary name was built by `get_index_temporary_name`.
+
+    Args:
+        temporary: a temporary name of a commit.
+    """
     start = len(get_temporary_name("", 0)) - len(".tmp") + 2 * (_TOKEN_BYTES - _COUNTER_BYTES)
     return int(temporary[start : start + 2 * _COUNTER_BYTES], 16) >= _FIRST_INDEX_NUMBER
 
@@ -130,18 +152,19 @@ def is_index_temporary_name(temporary: str) -> bool:
 def recover(
     locked_roots: LockedRoots, journal: Journal, policy: Policy, root_info: RootInfo
 ) -> Iterator[tuple[Recovery, ...]]:
-    """Roll back unfinished commits in locked roots (R1 to R5); the end of the block closes their intents.
+    """Roll back the unfinished commits in the locked roots, and yield one result for each.
 
-    The block updates data that is derived from the files. If it fails, the next recovery repeats everything.
+    The block updates data that is derived from the files. At its end, the journal closes the commits. If the
+    block fails, the next recovery repeats everything. The rules R1 to R5 in the module docstring apply.
 
     Args:
         locked_roots: the locked roots.
         journal: the journal with the intents.
-        policy: decides which changes may be rolled back now; the others stay and are reported.
+        policy: decides which changes may be rolled back now; the other changes stay and are reported.
         root_info: identifies generated index files.
 
     Raises:
-        ManagedMemoryUnavailable: a file or the journal cannot be written; nothing is lost, the next
+        ManagedMemoryUnavailable: a file or the journal cannot be written. Nothing is lost, and the next
             recovery tries again.
         Any error of `journal` and of the block, with the same effect.
     """
@@ -154,13 +177,14 @@ def recover(
 
 @dataclass(slots=True)
 class CommitWriter:
-    """A commit that is written inside the block of a `with` statement, all or none.
+    """Writes all changes of a commit or none, in the block of a `with` statement.
 
-    The block calls `apply`, updates derived data, and calls `finish`. An error or an interrupt in between
-    rolls back, while the locks are held. If that fails now, the next recovery does it.
+    The block calls `apply`, updates derived data, and calls `finish`. If an error or an interrupt occurs
+    before `finish` returns, the commit is rolled back under its locks. If that fails, the next recovery rolls
+    it back.
 
     Attributes:
-        token: for temporary names, see `get_index_temporary_name`.
+        token: text from which temporary names are built, see `get_index_temporary_name`.
     """
 
     _judged: JudgedChanges
@@ -174,17 +198,17 @@ class CommitWriter:
     _is_finished: bool = False
 
     def __enter__(self) -> Self:
-        """Do nothing: an interrupt just before the block would not be noticed."""
+        """Return this writer and do nothing else: an interrupt just before the block would not be noticed."""
         return self
 
     def apply(self) -> ApplyResult:
         """Record the intent in the journal, then write the files.
 
         Raises:
-            TypeError, KeyError: as `require_judged`: nothing is begun.
-            StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `apply_changes`; nothing is
-            changed.
-            RollbackFailed: no other commit runs in these roots until the next recovery has rolled this one
+            TypeError, KeyError: the changes were not judged under these locks. Nothing is begun.
+            StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as described in `apply_changes`.
+                Nothing is changed.
+            RollbackFailed: no other commit runs in these roots until the next recovery has rolled this commit
                 back.
             Any error of the journal.
         """
@@ -196,19 +220,26 @@ class CommitWriter:
         return result
 
     def finish(self, notes: Sequence[str]) -> None:
-        """Mark the commit as done; the journal stores `notes` with it, lines for a person.
+        """Mark the commit as done in the journal.
+
+        Args:
+            notes: lines for a person, which the journal stores with the commit.
 
         Raises:
-            TypeError, KeyError: as `require_judged`: without the locks, another process may have rolled it
-            back.
-            Any error of the journal, which has no such intent if `apply_changes` was not called.
+            TypeError, KeyError: the locks are no longer held, so another process may have rolled the commit
+                back.
+            Any error of the journal, which has no such intent if `apply` was not called.
         """
         require_judged(self._judged, self._locked_roots)
         self._journal.finish(self._number, self._judged, tuple(notes))
         self._is_finished = True
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Roll back an unfinished commit; raise `RuntimeError` if the block raised no error."""
+        """Roll the commit back unless it is finished.
+
+        Raises:
+            RuntimeError: the block ended without an error and without a call of `finish`.
+        """
         if self._is_finished:
             return
         # An interrupt may arrive just before the number is stored here, or just after the journal marked it
@@ -227,26 +258,26 @@ class CommitWriter:
 
 
 def replay(changes: Collection[FileChange], locked_roots: LockedRoots) -> None:
-    """Repeat in a copy of the memory the changes that were judged and written in another one (R6).
+    """Repeat in a copy of the memory the changes that were judged and written in the original.
 
-    They are not judged again: write access to the journal includes the files of the copy, and nothing more.
-    The write is not durable: an interrupted copy is created again.
+    The changes are not judged again: code that may write to the journal may also write the files of the copy.
+    The write is not durable: an interrupted copy is created again. Rule R6 in the module docstring applies.
 
     Args:
-        changes: each with the previous bytes; no index names.
+        changes: each with the previous bytes; none of them may change an index.
         locked_roots: the locked roots of the copy.
 
     Raises:
-        Refusal: a path is not that of an entry.
+        Refusal: a path is not the path of an entry.
         TypeError, KeyError: an item is not a change, or its root is not locked.
         StoreConflict: a file is not the expected one. Nothing is changed.
-        PathEscape, NotAFile, ManagedMemoryUnavailable, RollbackFailed: as `apply_changes`.
+        PathEscape, NotAFile, ManagedMemoryUnavailable, RollbackFailed: as described in `apply_changes`.
     """
     chosen = validated_copy(ChangeSet(tuple(changes))).changes
     for each in chosen:
         check_suffix(each.path)
         if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
-            raise Refused("an index is generated from entries", rule="replay", layer="kernel")
+            raise Refused("an index cannot be replayed; it is generated", rule="replay", layer="kernel")
     name = partial(get_temporary_name, new_token())
     apply_changes(ReplayedChanges(_SEAL, chosen), locked_roots, name, durable=False)
 
@@ -254,9 +285,13 @@ def replay(changes: Collection[FileChange], locked_roots: LockedRoots) -> None:
 def clear_index_leftovers(
     locked_roots: LockedRoots, scope: Scope, root_info: RootInfo
 ) -> tuple[CanonicalPath, ...]:
-    """Remove temporary files of killed index writes; return files that save work of other processes.
+    """Remove the temporary files that killed processes left while they wrote an index.
 
-    An index is written under the lock of its root, which the caller holds: so no living process wrote these.
+    An index is written under the lock of its root, which the caller holds. So no living process uses these
+    files.
+
+    Returns:
+        The files in which work of other processes was saved.
     """
     directories = [CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)]
     return tuple(path for each in directories for path in _clear_directory(each, locked_roots, root_info))
@@ -282,13 +317,13 @@ def _recover_intent(
 def _roll_back(
     intent: Intent, begun: Collection[int], locked_roots: LockedRoots, root_info: RootInfo
 ) -> Recovery:
-    """Roll back an intent; see R2 and R3.
+    """Roll back one commit (R2 and R3 in the module docstring).
 
     Args:
-        intent: with its changes in the roots of `locked_roots`, and the directories to remove if they are
+        intent: the commit, with its changes in the locked roots, and the directories to remove if they are
             empty.
-        begun: numbers of the changes that may have touched their file. Of the others only temporary names are
-            removed.
+        begun: numbers of the changes that may have touched their file. For the other changes, only temporary
+            files are removed.
         locked_roots: the locked roots.
         root_info: identifies generated index files.
 
@@ -310,7 +345,14 @@ def _roll_back(
 def _clear_directory(
     directory: CanonicalPath, locked_roots: LockedRoots, root_info: RootInfo, prefix: str = ""
 ) -> tuple[CanonicalPath, ...]:
-    """Call `clear_temporary_names` for names that begin with `prefix`, or if empty, of any index write."""
+    """Remove temporary files from a directory, as `clear_temporary_names` does; return the saved files.
+
+    Args:
+        directory: the directory to clear.
+        locked_roots: the locked roots.
+        root_info: identifies generated index files.
+        prefix: the beginning of the names to clear; if empty, the names of all index writes are cleared.
+    """
 
     def is_abandoned(name: str) -> bool:
         return name.startswith(prefix) if prefix else is_index_temporary_name(name)
@@ -322,7 +364,7 @@ def _clear_directory(
 
 
 def _may_roll_back(change: FileChange, is_known: IsKnown, evaluator: PolicyEvaluator) -> bool:
-    """Return whether the change may be rolled back (R5)."""
+    """Return whether the policy allows to roll back `change`, and the journal knows the restored bytes."""
     if change.before is not None and change.after is None:
         verdict = evaluator.decide_removal(change.path)
     else:
@@ -333,6 +375,6 @@ def _may_roll_back(change: FileChange, is_known: IsKnown, evaluator: PolicyEvalu
 
 
 def _iterate_parents(path: CanonicalPath) -> Iterator[CanonicalPath]:
-    """Yield the directories above a file, without the root."""
+    """Yield the directories above a file, innermost first, without the root."""
     while (path := path.parent).rel:
         yield path

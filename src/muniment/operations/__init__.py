@@ -1,1 +1,1 @@
-"""The composed procedures, one per file: `remember`, `forget`, `dream`, `undo`, `review`, `history`."""
+"""The operations on a memory, such as `remember`, `forget`, `dream`, `edit`, `export` and `review`."""

@@ -1,31 +1,34 @@
-"""Dream: tidies the memory. Removes duplicates and expired entries, and counts the other findings.
+"""Dream: tidies the memory. Removes duplicates and expired entries, and counts other problems.
 
 1. Code scans every entry of each scope.
 2. Code removes expired entries and exact duplicates. Entries that have ended by their own text stay; the
    result lists them, so that a user may remove them.
-3. A language model, if configured, sees almost equal entries, one group of one trust at a time. It may choose
-   one entry to replace others, unchanged or with a text composed of their words (`agent/questions.py`). It
-   has no tools and sees no path, so no confined worker is needed. An invalid response changes nothing in its
-   group; without a response the whole dream ends.
-4. All expired entries are removed. Of the other entries of a scope at most `max_scope_share` change, or one
-   step if that is more. The rest is left for the next dream.
+3. A language model, if configured, sees groups of almost equal entries; all entries of a group have the same
+   trust. It may choose one entry to replace others, unchanged or with a text composed of their words
+   (`agent/questions.py`). It has no tools and sees no path, so no confined worker is needed. If its response
+   is invalid, its group stays unchanged. If no response arrives, the whole dream fails.
+4. All expired entries are removed. Of the other entries of a scope at most the share `max_scope_share`
+   changes; one step is always allowed. The rest is left for the next dream.
 5. One commit contains all steps. Each step has preconditions on all its entries: it is rejected if one of
    them changed in the meantime, and an entry is removed only if its replacement exists. A dry run writes
    nothing.
 
-Remembers may commit in the meantime. `undo` restores the tree from before the dream. After a failure of any
-kind, nothing is changed.
+A remember may commit during the dream. `undo` restores the entries from before the dream. After a failure of
+any kind, nothing is changed.
 
 S1 A step is a part of the commit: it has a precondition on every entry that it depends on, and two steps
    never change the same entry.
-S2 The number of entries written or removed in a scope is at most its share (at least one step, in which one
-   entry replaces another). A model changes at most as much as a run may write. Expired entries do not count,
-   neither in the share nor in the number of which it is computed.
-S3 A merge by a model is accepted only if the text, or the entry that stays, consists of whole units of the
-   merged entries, with every negation and number (`content.provenance`, P4). Entries of agents may be
-   restated in another order, but with all of their words: another day or name is another fact. The text must
-   pass the gates, and all entries must be removable. The model does not see external entries, nor entries
-   that are too long for a response.
+S2 In each scope, the dream writes or removes at most the share `max_scope_share` of the entries. One step is
+   always allowed, even if its two entries are more than this share. Expired entries are not counted: not as
+   changed entries, and not as entries of the scope. All merges by a model together write at most as much as
+   one run.
+S3 A merge by a model is accepted only if all these conditions are true.
+   - The text, or the unchanged entry that stays, consists of whole units of the merged entries, with every
+     negation and number (`content.provenance`, P5). Entries of agents may be restated in another order, but
+     with all of their words: another day or name is another fact.
+   - The text passes the gates.
+   - All entries may be removed.
+   - The model saw neither external entries nor entries that are too long for a response.
 """
 
 from __future__ import annotations
@@ -63,11 +66,11 @@ KIND: Final = "dream"
 
 
 class _DreamJob(Job):
-    """The state of one request over its attempts, and the findings of the last attempt.
+    """One dream task. All attempts of the task use the same object.
 
     Attributes:
         files_left: number of files that a model's merges may still change.
-        bytes_left: number of bytes that they may still write.
+        bytes_left: number of bytes that a model's merges may still write.
     """
 
     kind = KIND
@@ -80,7 +83,13 @@ class _DreamJob(Job):
     def create_result(
         self, counts: Counts, removed: Collection[str] = (), expired: Collection[str] = ()
     ) -> DreamResult:
-        """Return the result of a task that removed the entries `removed`, of which `expired` had expired."""
+        """Return the result of a task that wrote nothing, or that removed some entries.
+
+        Args:
+            counts: the numbers for the result.
+            removed: the paths of all removed entries.
+            expired: the paths among `removed` that were removed because they had expired.
+        """
         merged = tuple(sorted(set(removed).difference(expired)))
         return DreamResult(
             **self.create_common_members(),
@@ -94,7 +103,10 @@ class _DreamJob(Job):
         )
 
     def decide_trust(self, draft: FileChange, previous_trust: Trust | None) -> TrustDecision:
-        """Return the trust of merged text: that of its entries, since `build_merge_step` checks its words."""
+        """Return the trust of merged text: the trust of its entries, capped by the trust of the request.
+
+        The text contains only words of these entries, since `build_merge_step` checks this.
+        """
         request_trust = self.trust
         return TrustDecision(
             request_trust
@@ -106,7 +118,7 @@ class _DreamJob(Job):
 def dream(
     request: DreamRequest, context: JobContext, model: Model, *, cancel: Cancel | None = None
 ) -> DreamResult:
-    """Carry out one request; errors are returned in the result's `error`, never raised.
+    """Tidy the memory; return an error in the result's `error`, never raise it.
 
     Args:
         request: the scope, and whether it is a preview.
@@ -129,7 +141,7 @@ def dream(
 
 
 def _run_dream(task: _DreamJob) -> DreamResult:
-    """Run steps 1 to 5; retry if another process wrote during the commit."""
+    """Scan, choose the steps and commit them; retry if another process wrote in the meantime."""
     earlier = task.find_earlier(None)  # All dream requests have the same content.
     if earlier is not None:
         return _create_repeated_result(task, earlier)
@@ -143,7 +155,7 @@ def _run_dream(task: _DreamJob) -> DreamResult:
 
 
 def _create_repeated_result(task: _DreamJob, done: CommitRow) -> DreamResult:
-    """Return the result of a task that has committed before, as far as the ledger knows it."""
+    """Return the result of a task that committed earlier, from its commit in the ledger."""
     known = done.known_changes
     removed = {change.path for change in known if change.kind == "delete"}
     expired = list_expired(task.context, done)
@@ -161,7 +173,7 @@ def _create_repeated_result(task: _DreamJob, done: CommitRow) -> DreamResult:
 
 
 def _run_attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
-    """Run steps 1 to 5 once."""
+    """Scan the scopes once, choose the steps and commit them (steps 1 to 5 in the module docstring)."""
     task.notes, limits = [], task.context.policy.limits
     task.files_left, task.bytes_left = limits.files_written, limits.write_bytes
     now = timestamp()
@@ -186,7 +198,7 @@ def _run_attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
 
 
 def _query_merge_steps(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
-    """Run step 3 for one scope."""
+    """Yield the accepted merges that a model proposes for the similar entries of one scope."""
     query = ModelQuery(task.model, task.budget)
     uncompared = 0
     for group in found.iterate_queries():
@@ -199,14 +211,16 @@ def _query_merge_steps(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
             if not problem.has_answered:
                 raise
             reason = replace_if_rejected(str(problem), "no response")
-            task.notes.append(f"{len(group)} similar entries stay unchanged: {reason}")
+            task.notes.append(
+                f"{len(group)} similar entries stay unchanged, because the model failed: {reason}"
+            )
             continue
         for merge in merges:
             step = build_merge_step(merge, group, task.context.policy)
             if step is None or is_erased_text(task.context.state, merge.text):
                 task.notes.append(
-                    f"rejected a text of {task.model.name} for {len(merge.drop) + 1} entries: it states "
-                    "more or less than they do or ends sooner, a gate rejects it, or it was erased"
+                    f"rejected a text of {task.model.name} for {len(merge.drop) + 1} entries: it states more "
+                    "or less than these entries, ends sooner, is rejected by a gate, or was erased"
                 )
             elif _is_within_limits(task, step) and found.allowance.reserve_all(len(step.changes)):
                 task.files_left -= len(step.changes)
@@ -217,11 +231,13 @@ def _query_merge_steps(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
 
 
 def _is_within_limits(task: _DreamJob, step: ChangeSet) -> bool:
-    """Return whether a model may still change as much as `step` does."""
+    """Return whether the merges of a model may still change as much as `step` does."""
     size = len(step.changes)
     if size <= task.files_left and _count_bytes(step) <= task.bytes_left:
         return True
-    task.notes.append(f"a merge of {size} entries exceeds what one run may still write")
+    task.notes.append(
+        f"skipped a merge of {size} entries: it exceeds what one run may write under the policy"
+    )
     return False
 
 
@@ -230,7 +246,7 @@ def _count_bytes(step: ChangeSet) -> int:
 
 
 def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResult) -> DreamResult:
-    """Return the result of a dream, read from its commit."""
+    """Return the result of a dream, from the findings of each scope and the result of the commit."""
     removed = {change.path for change in done.changes if change.kind == "delete"}
     expired = {loaded.path.text for each in found for loaded in each.expired} & removed
     groups = [
@@ -286,7 +302,7 @@ def _describe_result(counts: Counts, *, is_preview: bool) -> str:
 
 
 def find_removal_steps(findings: Findings) -> Iterator[ChangeSet]:
-    """Return the removals that code decides: first expired entries, then duplicates."""
+    """Yield the removals that code decides: first expired entries, then duplicates."""
     for loaded in findings.expired:
         yield ChangeSet((_build_deletion(loaded),))
     for same in findings.duplicate_groups:
@@ -295,12 +311,14 @@ def find_removal_steps(findings: Findings) -> Iterator[ChangeSet]:
 
 
 def build_merge_step(merge: Merge, group: Sequence[LoadedEntry], policy: Policy) -> ChangeSet | None:
-    """Return the step of a model's merge, or None if it is rejected (S3).
+    """Return the step that carries out a model's merge, or None if the merge is rejected.
+
+    Rule S3 in the module docstring lists the conditions.
 
     Args:
-        merge: by numbers of `group`.
-        group: the entries in the query.
-        policy: determines the gates for a text.
+        merge: the proposed merge; its numbers are indexes in `group`.
+        group: the entries in the query to the model.
+        policy: determines the gates for the merged text.
     """
     merge = _prefer_stored_entry(merge, group)
     survivor, removable = group[merge.keep], tuple(group[number] for number in merge.drop)
@@ -326,7 +344,10 @@ def build_merge_step(merge: Merge, group: Sequence[LoadedEntry], policy: Policy)
 
 
 def _prefer_stored_entry(merge: Merge, group: Sequence[LoadedEntry]) -> Merge:
-    """Return a merge that retains an entry of this memory, with the text that was to stay (D2)."""
+    """Change a merge so that the entry that stays is one that this memory wrote, if one of them is.
+
+    The text that the model chose stays the same.
+    """
     survivor = group[merge.keep]
     stored = next((number for number in merge.drop if group[number].written_at), None)
     is_filed = bool(survivor.written_at or read_entry_id(survivor.entry))
@@ -337,7 +358,10 @@ def _prefer_stored_entry(merge: Merge, group: Sequence[LoadedEntry]) -> Merge:
 
 
 def _contains_words(survivor: LoadedEntry, removable: Iterable[LoadedEntry]) -> bool:
-    """Return whether an entry has all significant words of others: another day or name is another fact."""
+    """Return whether an entry has all significant words of the entries that would be removed for it.
+
+    Another day or name would be another fact.
+    """
     survivor_words = extract_features(survivor.entry.body) | STOP_WORDS
     return all(extract_features(each.entry.body) <= survivor_words for each in removable)
 
@@ -349,7 +373,13 @@ def _build_removal_step(same: DuplicateGroup) -> ChangeSet:
 
 
 def _build_merged_file(text: str, survivor: LoadedEntry, policy: Policy) -> bytes | None:
-    """Return an entry with `text` that replaces another one, or None if a gate rejects it."""
+    """Return the file of an entry with a merged text, or None if a gate rejects the text.
+
+    Args:
+        text: the merged text.
+        survivor: the entry whose file gets the text.
+        policy: determines the gates.
+    """
     description = shorten(clean_line(text), MAX_DESCRIPTION_CHARS)
     kind = survivor.entry.type or "reference"
     try:

@@ -1,11 +1,13 @@
-"""Edit: the owner changes one entry by hand, as a commit that can be viewed, explained and undone.
+"""Edit: the owner changes one entry by hand. The change is a commit, and can be viewed, explained and undone.
 
 If code generated the title and description from the old text, it generates them again from the new text
-(`content/titles.py`). It replaces the file name if the name no longer fits (`operations/naming.py`). Pinning
-moves an entry into the folder `pinned/` of its scope. Runs cannot change files there, recall searches it
-first, and the trust of the entry stays the same. The policy must allow to create, modify and delete the entry
-at its path outside `pinned/`. Its rules about `pinned/` apply to runs and are not checked here. The policy
-must make both paths visible: otherwise an entry that is hidden at one path could be shown at the other.
+(`content/titles.py`). It replaces the file name if the name no longer fits the text (`operations/naming.py`).
+
+To pin an entry means to move it into the folder `pinned/` of its scope. Runs cannot change files in this
+folder, and recall searches it first. The trust of the entry stays the same. The policy must allow to create,
+modify and delete the entry at its path outside `pinned/`. The rules about `pinned/` itself apply to runs, and
+are not checked here. Both paths must be visible under the policy. Otherwise a move could show an entry that
+is hidden at one of them.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from muniment.types import EditResult, PinResult
 
 
 def check_editable(context: JobContext, path: CanonicalPath) -> None:
-    """Raise `RememberRefused` if the policy does not let the entry at a path be changed."""
+    """Raise `RememberRefused` if the policy does not allow to change the entry at a path."""
     try:
         PolicyEvaluator(context.policy).require(Verb.MODIFY, path)
     except Refusal as error:
@@ -56,23 +58,23 @@ def edit_entry(
     dry_run: bool = False,
     cancel: Cancel | None = None,
 ) -> EditResult:
-    """Replace the text of an entry; its front matter stays.
+    """Replace the text of an entry by hand; its front matter stays.
 
     Args:
         context: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
         text: the new text, without front matter.
-        read_digest: digest of the file that the caller read; None: replace the entry without this check.
+        read_digest: the digest of the file that the caller read; None: do not check that it is unchanged.
         dry_run: judge and report; commit nothing.
         cancel: cancels the call, before anything is written.
 
     Raises:
         InvalidContent: the text is empty.
         NotFound: the entry does not exist.
-        RememberRefused: a gate or the policy denies it.
+        RememberRefused: a gate or the policy denies the new text.
         StoreConflict: the digest of the entry is not `read_digest`, or the entry changed in the meantime.
         PendingReview: the policy requires a review of every change.
-        PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+        PathEscape, Refusal, ToolError: the path is invalid, or its file is not a readable text.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
     path = context.resolve_path(unsafe_path)
@@ -97,18 +99,18 @@ def replace_text(
 
     Args:
         context: the memory; the caller closes it.
-        path: of the entry, in a bound scope.
-        before: the bytes that were read.
+        path: the path of the entry, in a bound scope.
+        before: the bytes of the entry that were read.
         after: the bytes to write.
         dry_run: judge and report; commit nothing.
         cancel: cancels the call, before anything is written.
 
     Raises:
         InvalidContent: the new text is empty.
-        RememberRefused: a gate or the policy denies it.
+        RememberRefused: a gate or the policy denies the new text.
         StoreConflict: the entry changed in the meantime.
         PendingReview: the policy requires a review of every change.
-        ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `commit`.
+        ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `store.commit`.
     """
     if after == before:
         return EditResult(path=path.text, changed=False)
@@ -126,7 +128,12 @@ def replace_text(
 
 
 def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
-    """Return the text without a `name` that only repeats the file name, which another author chose."""
+    """Return an entry without a `name` that only repeats its file name, which another author chose.
+
+    Args:
+        after: the bytes of the entry.
+        path: the path of the entry.
+    """
     entry = parse(after)
     stem = path.name.removesuffix(FILE_SUFFIX)
     fields = entry.front.fields if entry.front is not None and entry.name == clean_line(stem) else ()
@@ -139,6 +146,10 @@ def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
 def replace_body(before: bytes, body: str) -> bytes:
     """Return the bytes of an entry with another body; the front matter stays.
 
+    Args:
+        before: the bytes of the entry.
+        body: the new body.
+
     Raises:
         ToolError: `before` is not UTF-8, so parts of it would be lost.
     """
@@ -148,7 +159,7 @@ def replace_body(before: bytes, body: str) -> bytes:
 
 
 def is_pinned(path: CanonicalPath) -> bool:
-    """Return whether an entry is in the folder where runs change nothing."""
+    """Return whether an entry is in the folder `pinned/`, in which runs change nothing."""
     return fold(path.rel.partition("/")[0]) == PINNED_FOLDER and "/" in path.rel
 
 
@@ -160,21 +171,21 @@ def toggle_pin(
     dry_run: bool = False,
     cancel: Cancel | None = None,
 ) -> PinResult:
-    """Move an entry into `pinned/` of its scope, or move a pinned one back.
+    """Move an entry into `pinned/` of its scope, or move a pinned entry back.
 
     Its trust stays the same. A withheld entry is not moved, so no review is needed.
 
     Args:
         context: the memory; the caller closes it.
         unsafe_path: the path of an entry, or its address.
-        recallable_only: the caller is a program; report an entry that no recall may return as missing.
+        recallable_only: the caller is a program: treat an entry that no recall may return as missing.
         dry_run: judge and report; commit nothing.
         cancel: cancels the call, before anything is written.
 
     Raises:
-        NotFound: the entry does not exist, or the policy hides its path or the new one.
-        RememberRefused: the policy denies it, the entry is withheld, or the new path is in use.
-        PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
+        NotFound: the entry does not exist, or the policy hides its path or the new path.
+        RememberRefused: the policy denies it, the entry is withheld, or a file exists at the new path.
+        PathEscape, Refusal, ToolError: the path is invalid, or its file is not readable.
         StoreConflict: the entry changed in the meantime.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
@@ -213,7 +224,14 @@ def toggle_pin(
 def _can_see_move(
     context: JobContext, path: CanonicalPath, new_path: CanonicalPath, *, recallable_only: bool
 ) -> bool:
-    """Return whether the caller may know about the entry at `path` and about one at `new_path`."""
+    """Return whether the caller may know that an entry exists at `path` or at `new_path`.
+
+    Args:
+        context: the memory.
+        path: the present path of the entry.
+        new_path: the path after the move.
+        recallable_only: also require that a recall may return the entry.
+    """
     judge = PolicyEvaluator(context.policy)
     if not (is_visible(judge, path) and is_visible(judge, new_path)):
         return False
@@ -221,9 +239,10 @@ def _can_see_move(
 
 
 def widen_for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
-    """Return the policy for a move between two paths: `policy`, or one that pins or unpins.
+    """Return a policy that lets the owner pin or unpin an entry, if a change of `paths` does this.
 
-    The latter grants these two paths only; everything else is as in `policy`.
+    It grants creating and modifying these two paths only; its other options are those of `policy`. For any
+    other change, the result is `policy` itself.
 
     Raises:
         Refused: `policy` does not let the path outside `pinned/` be created, modified and deleted.
@@ -241,7 +260,15 @@ def widen_for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
 def _create_commit_options(
     context: JobContext, rule: TrustRule, before: bytes, cancel: Cancel | None, *, dry_run: bool
 ) -> CommitOptions:
-    """Return the options of a change by the owner to the entry `before`; the entry keeps its identity."""
+    """Return the options for a change by the owner to one entry, which keeps its id.
+
+    Args:
+        context: the memory.
+        rule: returns the trust of the new bytes.
+        before: the bytes of the entry before the change.
+        cancel: cancels the commit, before anything is written.
+        dry_run: write nothing.
+    """
     run = create_run(context, EDIT, choose_task_id(EDIT, None), Trust.OWNER, PERSON)
 
     def stamp_change(data: bytes, _base: bytes | None, path: CanonicalPath, committing_run: Run) -> bytes:

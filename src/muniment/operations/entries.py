@@ -1,17 +1,16 @@
-"""Entries by path, for programs that read and change them directly: no agent chooses the path of a text.
+"""Access to entries by path, for programs that read and change entries themselves, without an agent.
 
-D1 The policy judges a path as written and, if links are resolved, as resolved, before anything is opened.
+D1 The policy judges a path before anything is opened: as written and, if links are resolved, as resolved.
    Every open is confined to its root.
-D2 A text is the body of its entry. Code owns the front matter: it is retained, completed and stamped at every
-   change, and a text never becomes part of it.
+D2 A caller passes the body of an entry. Code owns the front matter: it is retained, completed and stamped at
+   every change, and a text of a caller never becomes part of it.
 D3 Each change is one atomic commit. `history` reports it and `undo` reverses it.
-D4 New bytes have at most the trust that the caller passes. Text that is retained in part, or only moved, has
-   at most its old trust. A replacement of a text with higher trust waits for the owner's review, as
-   everywhere.
+D4 New text has at most the trust that the caller passes. Text that is retained in part, or only moved, has at
+   most its old trust. A change that replaces text with higher trust waits for the owner's review.
 D5 Withheld and expired entries are not returned, and not listed to a reader below the owner's trust.
 
-A text of another author uses `write`: a tool call in a worker, and the commit of its sandbox. `change` is for
-operations of code: removals, moves, several entries at once.
+Use `Entries.write` for text of another author, such as a model: it makes a tool call in a worker, and commits
+the sandbox. Use `Entries.commit_changes` for changes by code: removals, moves, or several entries at once.
 """
 
 from __future__ import annotations
@@ -64,11 +63,12 @@ NO_TRUST: Final[Mapping[CanonicalPath, Trust]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """An entry that was read.
+    """An entry as it was read from its file.
 
     Attributes:
-        data: the file.
-        trust: of these bytes.
+        path: the path of the file.
+        data: the bytes of the file.
+        trust: the trust of these bytes.
         entry: the parsed file.
         written_at: when the file was written.
     """
@@ -81,18 +81,21 @@ class StoredEntry:
 
     @property
     def digest(self) -> Digest:
-        """Return the digest of the file, as a precondition."""
+        """Return the digest of the file; a change of the entry uses it as a precondition."""
         return digest(self.data)
 
     def with_body(self, body: str) -> str:
-        """Return the file's text with another body (D2)."""
+        """Return the text of the file with its body replaced by `body`; the front matter stays."""
         if self.entry.front is None:
             return build_file_text(body)
         return self.entry.text[: self.entry.front.body] + body
 
 
 def build_file_text(body: str, keys: Mapping[str, str] | None = None) -> str:
-    """Return the text of a file with exactly this body, and front matter with `keys` (D2)."""
+    """Return the text of a file with exactly this body, and with front matter that contains `keys`.
+
+    Without keys the file has no front matter, unless the body could be mistaken for front matter.
+    """
     if not keys and not starts_front_matter(body) and not body.startswith(BYTE_ORDER_MARK):
         return body
     end = find_line_break(body)
@@ -101,11 +104,11 @@ def build_file_text(body: str, keys: Mapping[str, str] | None = None) -> str:
 
 
 class Entries:
-    """The entries of a memory, by path. Threads may share one.
+    """The entries of a memory, by path. Several threads may share one object.
 
     Args:
-        place: policy, roots and state; the caller closes it.
-        decided_by: the author of the changes in the ledger.
+        context: the policy, roots and state; the caller closes them.
+        decided_by: the author of the changes, as the ledger records it.
     """
 
     def __init__(self, context: JobContext, decided_by: str = "agent") -> None:
@@ -115,15 +118,17 @@ class Entries:
     # -- reading
 
     def resolve(self, unsafe_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
-        """Resolve a path, and return it with the kind of its file, or None if it does not exist (D1).
+        """Return the canonical path for `unsafe_path`, and the kind of its file (None: the file is missing).
+
+        The policy judges the path as written and, if links are resolved, as resolved.
 
         Args:
-            unsafe_path: of a scope, folder or file, without `/memories/`.
-            verbs: the policy must grant one of them, and the path must be a file or missing; empty: any path
-                that the policy does not hide.
+            unsafe_path: the path of a scope, folder or file, without `/memories/`.
+            verbs: the policy must grant one of these verbs, and the path must be a file or missing. Without
+                verbs, every path is accepted that the policy does not hide.
 
         Raises:
-            PathEscape, BadName, Refused, NotAFile: the path is not valid for this request.
+            PathEscape, BadName, Refused, NotAFile: the path is invalid, denied or not a file.
             ManagedMemoryUnavailable: a root cannot be used.
         """
         for root in self._context.roots.values():
@@ -137,10 +142,11 @@ class Entries:
         """Return the entry at a path.
 
         Raises:
-            Refused: the policy denies it, the entry is withheld or has expired (D5), or it is an index.
-            PathEscape, ToolError: it cannot be read.
+            Refused: the policy denies it, the entry is withheld or has expired, or the path is an index.
+            PathEscape, ToolError: the file cannot be read.
 
-        Cost: an open, a read, a query of the ledger, and the gates if this memory did not write it.
+        Cost: opening and reading the file, one query of the ledger, and the gates if this memory did not
+            write it.
         """
         self._judge.require(Verb.READ, path)
         if is_index_path(path.rel):  # An index quotes the authors of the entries that it lists.
@@ -162,18 +168,18 @@ class Entries:
         )
 
     def read_digest(self, path: CanonicalPath) -> Digest:
-        """Return the digest of the file at a path, without its text. Raises as a read of it."""
+        """Return the digest of the file at a path. Raises as `JobContext.read_file`."""
         return digest(self._context.read_file(path))
 
     def list_visible(self, scope: Scope, trust: Trust) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
-        """Return the entries of a scope that a reader of some trust may see.
+        """Yield the entries of a scope that a reader of this trust may see.
 
         Entries whose name is withheld are omitted.
 
         Raises:
             ManagedMemoryUnavailable, PathEscape: the root cannot be used, or was moved or replaced.
 
-        Cost: a check of every file.
+        Cost: a check of every file of the scope.
         """
         self._context.roots[scope].verify()
         visibility = Visibility(self._context, Reader(trust))
@@ -190,18 +196,18 @@ class Entries:
     def write(
         self, path: CanonicalPath, text: str, before: StoredEntry | None, trust: Trust, deadline: Deadline
     ) -> CommitResult:
-        """Write one file, with `write_file` in a worker, and commit it.
+        """Write one file by a `write_file` call in a worker, and commit it.
 
         Args:
-            path: without links, as `resolve` returns it.
-            text: the whole file, see `build_file_text` and `StoredEntry.with_body`.
-            before: the entry that it replaces; None: the file must not exist.
-            trust: of the new text.
-            deadline: when the call ends.
+            path: the path as `resolve` returns it, without links.
+            text: the text of the whole file, from `build_file_text` or `StoredEntry.with_body`.
+            before: the entry that the text replaces; None: the file must not exist.
+            trust: the trust of the new text.
+            deadline: the time limit of the call.
 
         Raises:
-            RememberRefused: gates, quotas or the policy deny it; the message is safe for a model.
-            StoreConflict: the file exists, or is not `before`.
+            RememberRefused: a gate, a quota or the policy denies the text; a model may see the message.
+            StoreConflict: the file exists although `before` is None, or it is no longer `before`.
             MunimentError: as `Sandbox.commit`.
 
         Cost: the start of a worker, and a commit.
@@ -229,17 +235,18 @@ class Entries:
         retained_trust: Mapping[CanonicalPath, Trust] = NO_TRUST,
         complete: Stamp = stamp_entry,
     ) -> CommitResult:
-        """Commit changes that code makes to some files.
+        """Commit changes that a program, not a model, makes to some files.
 
         Args:
-            changes: each with the digest of the file that it changes; texts as of `write`.
-            trust: of the caller, and of new text.
-            deadline: when the call ends.
-            retained_trust: the trust of text that stays in a file, by path.
-            complete: completes the new bytes.
+            changes: the changes, each with the digest of the file that it changes. New texts are as for
+                `write`.
+            trust: the trust of the caller, and of new text.
+            deadline: the time limit of the call.
+            retained_trust: the trust of old text that stays in a file, by path.
+            complete: returns the final bytes of a new file.
 
         Raises:
-            RememberRefused: as `write`.
+            RememberRefused: a gate, a quota or the policy denies a change.
             MunimentError: as `store.commit`.
         """
         try:
@@ -256,7 +263,16 @@ class Entries:
     def move(
         self, moved: Mapping[CanonicalPath, StoredEntry], trust: Trust, deadline: Deadline
     ) -> CommitResult:
-        """Move entries to other paths, by the new path of each; they keep their ids. Raises as `change`."""
+        """Move entries to other paths; each entry keeps its id.
+
+        Args:
+            moved: the entries, each by its new path.
+            trust: the trust of the caller.
+            deadline: the time limit of the call.
+
+        Raises:
+            RememberRefused, MunimentError: as `commit_changes`.
+        """
         changes = [
             change
             for path, stored in moved.items()
@@ -267,12 +283,12 @@ class Entries:
         return self.commit_changes(changes, trust, deadline, retained_trust=retained_trust, complete=complete)
 
     def encode_text(self, text: str) -> bytes:
-        """Return the bytes of a text for `change`.
+        """Return a text as bytes for `commit_changes`.
 
-        If the policy redacts secrets, text that looks secret is removed.
+        If the policy redacts secrets, possible secrets in the text are redacted.
 
         Raises:
-            ToolError: it contains a lone surrogate.
+            ToolError: the text contains a lone surrogate.
         """
         return encode(redact_secrets(text) if self._context.policy.content.secrets == "redact" else text)
 
@@ -281,21 +297,21 @@ class Entries:
 
     @property
     def _create_reach(self) -> PathResolver:
-        """Return the current reach, by the current links if they are resolved."""
+        """Return a resolver for paths, with the current links of the roots if links are resolved."""
         roots, are_resolved = self._context.roots, self._context.symlinks is Symlinks.BENEATH
         links = {scope: read_links(each.root) for scope, each in roots.items()} if are_resolved else NO_LINKS
         return PathResolver(self._judge, tuple(roots), links)
 
 
 def _create_trust_rule(trust: Trust, retained_trust: Mapping[CanonicalPath, Trust]) -> TrustRule:
-    """Return the rule of D4."""
+    """Return the trust rule for a caller of this trust; retained text keeps at most its old trust."""
     return lambda draft, _held: TrustDecision(
         trust.cap(*filter(None, [retained_trust.get(draft.path)])), author_trust=trust
     )
 
 
 def _raise_unless_allowed(outcome: Outcome, path: CanonicalPath) -> None:
-    """Raise the error of a call that was not allowed."""
+    """Raise the error of a tool call unless the call was allowed."""
     if outcome.verdict == "allow":
         return
     if outcome.via is not None:

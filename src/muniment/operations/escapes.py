@@ -1,24 +1,31 @@
-r"""Distinguish a real path escape of a run from a typo; no other module decides this.
+r"""Decide whether a denied path of a run is a real path escape or a typo; no other module decides this.
 
 If a run ends without a commit, the rules may store the fact (`JobContext.on_model_failure`), unless the model
-tried to leave the memory. A denied path is a typo only if one of these holds; any other is an escape:
+tried to leave the memory. A denied path is a typo if E1, E2 or E3 is true. Any other denied path is an
+escape.
 
-- E1. The path is relative and stays below its start: a missing or misspelled scope, `./user/x`,
+- E1. The path is relative and stays below its start. Examples: a missing or misspelled scope, `./user/x`,
   `memory/user/x`, a missing extension, `user:x`, or backslashes for slashes. It contains no scope in which
-  this run may not write, also not as a file. Outside a scope it has no hidden name and no directory of the
-  system or of a home. After names from `MOUNTS` it has a scope of the run, or is one plain name.
-- E2. The path is absolute, and has before a scope of the run only names from `MEMORY_NAMES` and `MOUNTS`, as
-  in `/memory/user/x.md`; or it has names from `MEMORY_NAMES` before a path of E1, as in `/memories/x.md`.
+  this run may not write, not even as a file name. Outside a scope it has no hidden name and no name of a
+  system or home directory. After names from `MOUNTS` it has a scope of the run, or is one plain name.
+- E2. The path is absolute, and has only names from `MEMORY_NAMES` and `MOUNTS` before a scope of the run, as
+  in `/memory/user/x.md`. Or it has names from `MEMORY_NAMES` before a path of E1, as in `/memories/x.md`.
 - E3. The path begins with the directory of a root in which the run may write.
 
-An escape in every case: `..` in any spelling (backslashes, lookalikes, invisible characters); a dot, a slash
-or a variable that is encoded (percent signs, `\u002e`, `&#46;`); a directory of the system after `//`; NUL, a
-link, a mount or a special file, a home directory or a variable (`~`, `$HOME`, `%APPDATA%`), a drive, a
-network share, the scheme of another program (`file:`), and a path of more than `MAX_CHARS` characters. If in
-doubt, a path is an escape.
+These paths are always escapes:
 
-This module does not open a path or allow a call: each of these calls was already denied. Pure. Separate from
-`operations/remember.py`, so that a reviewer finds the complete rule on one page.
+- `..` in any spelling: backslashes, lookalikes, invisible characters;
+- an encoded dot, slash or variable: percent signs, `\u002e`, `&#46;`;
+- a system directory after `//`;
+- NUL, a link, a mount or a special file;
+- a home directory or a variable: `~`, `$HOME`, `%APPDATA%`;
+- a drive, a network share, or the scheme of another program: `file:`;
+- a path of more than `MAX_CHARS` characters.
+
+If in doubt, a path is an escape.
+
+This module does not open a path or allow a call: every call that it judges was already denied. Pure. Separate
+from `operations/remember.py`, so that a reviewer finds the complete rule on one page.
 """
 
 from __future__ import annotations
@@ -46,7 +53,7 @@ MOUNTS: Final = frozenset({"workspace", "app", "mnt", "data", "path", "to"})
 """Names that models put before the memory if they do not know its location."""
 
 MAX_CHARS: Final = 8_192
-"""Characters of a path that may be a typo; the longest valid path is shorter."""
+"""Maximum number of characters of a path that may be a typo; every valid path is shorter."""
 
 REQUEST_SCOPE: Final = "request-scope"
 """The rule that denies a write outside the scope that the request names."""
@@ -60,7 +67,7 @@ _ENCODED: Final = re.compile(
     re.IGNORECASE,
 )
 _ROUNDS: Final = 4
-"""How often a path is decoded; a path with more levels of encoding is an escape."""
+"""Number of rounds in which a path is decoded; a path with more levels of encoding is an escape."""
 
 _MARKS: Final = frozenset("./~$\0\ufffd")
 _QUOTES: Final = " \t\r\n'\"`<>"
@@ -88,10 +95,10 @@ class RunScopes:
     """The scopes of a run.
 
     Attributes:
-        writable: scopes in which it may write, or could if they had a directory, such as `project` outside a
-            repository.
-        others: scopes that its policy declares and in which it may not write.
-        folders: the directories of the roots in which it may write.
+        writable: scopes in which the run may write, or could if they had a directory, such as `project`
+            outside a repository.
+        others: the other scopes that the run's policy declares; the run may not write in them.
+        folders: the directories of the roots in which the run may write.
     """
 
     writable: frozenset[str]
@@ -102,7 +109,13 @@ class RunScopes:
     def from_policy(
         cls, writable: Collection[Scope], declared: Iterable[Scope], folders: Sequence[str]
     ) -> RunScopes:
-        """Return the scopes of a run that may write in `writable`."""
+        """Return the scopes of a run.
+
+        Args:
+            writable: the scopes in which the run may write.
+            declared: all scopes that the run's policy declares.
+            folders: the directories of the roots in which the run may write.
+        """
         return cls(frozenset(writable), frozenset(declared) - frozenset(writable), tuple(folders))
 
 
@@ -115,7 +128,9 @@ def find_escape(denied_calls: Iterable[DeniedCall], scopes: RunScopes) -> PathEs
 
 
 def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
-    """Return how a denied call would have left the memory, or None if its path is a typo (E1 to E3).
+    """Return how a denied call would have left the memory, or None if its path is only a typo.
+
+    The rules E1 to E3 in the module docstring define a typo.
 
     Cost: linear in the path; at most `MAX_CHARS` characters are read.
     """
@@ -147,7 +162,7 @@ def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
 
 
 def _restarts_at_system_root(path: str) -> bool:
-    """Return whether a system or home directory follows `//`, or a mark and a slash."""
+    """Return whether a system or home directory follows `//`, or a slash after a mark such as `:` or `=`."""
     is_restart = False
     for number, name in enumerate(path.split("/")):
         plain = name.strip().casefold()
@@ -184,7 +199,7 @@ def _absolute_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScope
 
 
 def _below_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
-    """Return whether names below the start of the memory refer to something outside the run's scopes (E1)."""
+    """Return whether names below the start of the memory lead out of the scopes of the run (E1)."""
     if not names or _is_in(names[0], scopes.writable):
         return False
     first, *others = [name.casefold() for name in names]
@@ -195,19 +210,25 @@ def _below_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) 
 
 
 def _is_in(name: str, scopes: Collection[str]) -> bool:
-    """Return whether a name is a scope, or begins with one and a colon."""
+    """Return whether a name is one of `scopes`, or begins with one and a colon."""
     return name.casefold().partition(":")[0].strip() in scopes
 
 
 def _writes_other_scope(call: DeniedCall, first: str, scopes: RunScopes) -> bool:
-    """Return whether a call would write in a declared scope that the run may not write."""
+    """Return whether a call would write in a declared scope in which the run may not write.
+
+    Args:
+        call: the denied call.
+        first: the first name of its path, in lower case.
+        scopes: the scopes of the run.
+    """
     return call.tool in WRITING_TOOLS and re.split("[:.]", first)[0].strip() in scopes.others
 
 
 def _strip_leading_names(
     names: Sequence[str], removable: Collection[str], scopes: RunScopes
 ) -> Sequence[str]:
-    """Return `names` without the leading ones that are in `removable` and not a scope."""
+    """Return `names` without leading names that are in `removable` and are not scopes."""
     known = {*removable} - scopes.writable - scopes.others
     count = next((index for index, name in enumerate(names) if name.casefold() not in known), len(names))
     return names[count:]
@@ -224,7 +245,7 @@ def _is_unseen(char: str) -> bool:
 
 
 def _hides_marks(path: str) -> bool:
-    """Return whether a path has an encoded dot, slash, tilde, dollar sign or invisible character."""
+    """Return whether a path hides a dot, slash, tilde, dollar sign or invisible character by an encoding."""
     for _ in range(_ROUNDS):
         if any(_count_marks(_decode_character(found)) for found in _ENCODED.finditer(path)):
             return True
@@ -238,7 +259,7 @@ def _hides_marks(path: str) -> bool:
 
 
 def _decode_character(found: re.Match[str]) -> str:
-    """Return the encoded character, or a dot if it begins another encoding."""
+    """Return the character that an escape sequence encodes, or a dot if it begins another encoding."""
     code = int(found[6], 8) if found[6] else int(next(filter(None, found.groups())), 16)
     char = chr(code) if code <= sys.maxunicode else "\ufffd"
     return "." if char in "%&" else char

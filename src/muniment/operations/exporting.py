@@ -1,12 +1,13 @@
-"""Export: the entries of a memory as one file, the same bytes for the same entries.
+"""Export the entries of a memory to one file; the same entries always give the same bytes.
 
-    tar     `muniment-export.json` first: format, and the trust of each entry; then the entries unchanged,
-            in the order of their paths, without times and owners (ustar, or pax if a name needs it)
-    jsonl   a line with the format; then one entry per line: `path`, `text`, `trust`
+    tar     first `muniment-export.json` with the format and the trust of each entry; then the entries
+            unchanged, in the order of their paths, without times and owners (ustar, or pax if a name needs
+            it)
+    jsonl   first a line with the format; then one line for each entry: `path`, `text`, `trust`
 
 Generated files (`MEMORY.md`, `index/`) are omitted: an import generates them again. Files that cannot be read
-are omitted too, and in `jsonl` files that are not text. `collect` reports them before anything is written.
-The ledger is not exported: history and undo are only part of a backup.
+are omitted, and in `jsonl` also files that are not UTF-8 text. `collect` reports them before anything is
+written. The ledger is not exported: only a backup contains history and undo.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ ExportFormat = Literal["tar", "jsonl"]
 
 EXPORT_NAME: Final = "muniment-export.json"
 EXPORT_FORMAT: Final = "muniment-export/1"
-"""The first member of an exported tar, and the format that it contains."""
+"""The name of the first member of an exported tar, and the format of all exports."""
 
 _PRIVATE: Final = 0o600
 
 _MAX_PROVENANCE_CHARS: Final = 200
-"""Characters of a value in the provenance of an exported entry; longer values are dropped."""
+"""Maximum length of a value in the provenance of an exported entry; longer values are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingEntry:
-    """An entry to export."""
+    """An entry to export: its path with the scope, the bytes of its file, and its trust."""
 
     path: str
     data: bytes
@@ -79,9 +80,9 @@ class Outgoing:
     """The content of an export.
 
     Attributes:
-        entries: in the order of their paths.
-        notes: entries that the export omits or that an import would change, with the reason; only a backup
-            contains them.
+        entries: the entries, in the order of their paths.
+        notes: messages about files that the export omits and entries that an import would change, with the
+            reason; only a backup preserves these unchanged.
     """
 
     entries: tuple[OutgoingEntry, ...]
@@ -95,7 +96,7 @@ def export(
     scope: str | None = None,
     format: str = "tar",  # noqa: A002  as in the command
 ) -> ExportResult:
-    """Write every entry, with its origin, to one file that an import reads.
+    """Write all entries with their trust to one file, which an import can read.
 
     Args:
         context: the memory; the caller closes it.
@@ -104,8 +105,8 @@ def export(
         format: `tar` or `jsonl`.
 
     Raises:
-        ConfigInvalid: unknown format, or the file exists or cannot be written.
-        InvalidScope: unknown scope.
+        ConfigInvalid: the format is unknown, or the file exists or cannot be written.
+        InvalidScope: the scope is unknown.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
     """
     kind = parse_format(format)
@@ -116,10 +117,10 @@ def export(
 
 
 def parse_format(name: str) -> ExportFormat:
-    """Return the format of a name.
+    """Check the name of an export format, and return it.
 
     Raises:
-        ConfigInvalid: unknown format.
+        ConfigInvalid: the format is unknown.
     """
     match name:
         case "tar" | "jsonl":
@@ -137,20 +138,21 @@ def collect_visible(
     max_bytes: int,
     cancel: Cancel | None = None,
 ) -> Outgoing:
-    """Read the entries that a reader may see; below the owner's trust, only those that a recall may return.
+    """Return the entries that a reader may export.
 
-    A reader below the owner's trust gets no notes, since they list other entries.
+    A reader below the owner's trust gets only entries that a recall may return, and no notes, since notes
+    list other entries.
 
     Args:
         context: the memory; the caller closes it.
         reader: the reader who gets the export.
-        kind: as `collect`.
+        kind: the format of the export.
         scope: the only scope; None: all.
-        max_bytes: the maximum number of bytes in the file.
+        max_bytes: the maximum size of the export in bytes.
         cancel: cancels the call at the next entry.
 
     Raises:
-        TooLarge: the entries need more bytes; reading stops there.
+        TooLarge: the entries need more than `max_bytes`; reading stops there.
         InvalidScope, ManagedMemoryUnavailable, PathEscape: as `collect`.
     """
     visibility, size = Visibility(context, reader, cancel), 0
@@ -182,17 +184,17 @@ def collect_visible(
 
 
 def create_size_error(max_bytes: int) -> TooLarge:
-    """Return the error of an export with more than `max_bytes`."""
+    """Return the error of an export that needs more than `max_bytes`."""
     return TooLarge(f"the export has more than {max_bytes} bytes")
 
 
 def _estimate_bytes(entry: OutgoingEntry, kind: ExportFormat) -> int:
-    """Return the minimum number of bytes that an entry needs in an export."""
+    """Return the minimum number of bytes that an entry adds to an export."""
     return len(_format_line(entry, "replace")) if kind == "jsonl" else tarfile.BLOCKSIZE + len(entry.data)
 
 
 class BoundedFile(io.BytesIO):
-    """A file in memory with a maximum size; it raises `TooLarge` if a write exceeds it.
+    """An in-memory file with a maximum size; a write that exceeds it raises `TooLarge`.
 
     Args:
         max_bytes: the maximum size.
@@ -203,7 +205,7 @@ class BoundedFile(io.BytesIO):
         self._max = max_bytes
 
     def write(self, data: Buffer, /) -> int:
-        """Write, see `io.BytesIO`."""
+        """Write `data` to the file, or raise `TooLarge` if the file would exceed its maximum size."""
         if self.tell() + len(memoryview(data)) > self._max:
             raise create_size_error(self._max)
         return super().write(data)
@@ -218,19 +220,18 @@ def collect(
     check_entry: Callable[[OutgoingEntry], None] = lambda _: None,
     is_path_visible: Callable[[str], bool] = lambda _: True,
 ) -> Outgoing:
-    """Read the entries of a memory, and find those that an import into an empty home would not restore.
+    """Return all entries of a memory, with notes about those that an import would not restore.
 
     Args:
         context: the memory; the caller closes it.
-        kind: the format.
+        kind: the format of the export.
         scope: the only scope; None: all.
         observe: called with the number of entries that were read since the last call.
-        check_entry: called with each entry, before the next one is read; an exception from it ends the
-            export.
-        is_path_visible: returns whether an entry, or a note about a path, may be given to the caller.
+        check_entry: called with each entry before the next one is read; if it raises, the export ends.
+        is_path_visible: returns whether the caller may get the entry at a path, or a note about this path.
 
     Raises:
-        InvalidScope: unknown scope.
+        InvalidScope: the scope is unknown.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
     """
     notes: list[str] = []
@@ -257,7 +258,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _find_import_problems(context: JobContext, entries: list[OutgoingEntry]) -> Iterator[str]:
-    """Return notes about entries that an import with the same policy would reject, withhold or change."""
+    """Yield notes about entries that an import with the same policy would reject, withhold or change."""
     policy = grant_readable(context.policy)
     judge = PolicyEvaluator(policy)
     used: Counter[tuple[str, str, str]] = Counter()
@@ -342,7 +343,7 @@ def _iterate_entries(
 def _find_foreign_indexes(
     context: JobContext, scope: Scope, is_path_visible: Callable[[str], bool]
 ) -> Iterator[str]:
-    """Return notes about files that a person wrote at the paths of the indexes."""
+    """Yield notes about files that have the path of an index but were not generated by this program."""
     pages: list[str] = []
     with suppress(NotFound, ToolError):
         listed = context.roots[scope].root.list_directory(CanonicalPath(scope, RelPath(INDEX_DIRECTORY)))
@@ -355,7 +356,7 @@ def _find_foreign_indexes(
         except (PathEscape, Refusal, ToolError):
             is_index = False
         if not is_index and is_path_visible(f"{scope}/{rel}"):
-            yield f"skipped: {scope}/{rel} (the name of an index); only `muniment backup` includes it"
+            yield f"skipped: {scope}/{rel} (reserved for an index); only `muniment backup` includes it"
 
 
 def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
@@ -383,10 +384,10 @@ def _format_line(entry: OutgoingEntry, errors: str = "strict") -> bytes:
 def judge_entry(
     path: CanonicalPath, data: bytes, trust: Trust, judge: PolicyEvaluator, policy: Policy
 ) -> tuple[str, ...]:
-    """Check the final bytes of a new entry, and return the reasons for a review by its owner.
+    """Check the final bytes of a new entry, and return the reasons why its owner must review it.
 
     Raises:
-        Refusal, ToolError, PathEscape: the policy or a gate denies its creation.
+        Refusal, ToolError, PathEscape: the policy, a quota or a gate denies the entry.
     """
     judge.require(Verb.CREATE, path)
     check_creatable(path)
@@ -399,10 +400,10 @@ def judge_entry(
 
 
 def lower_trust_claim(data: bytes, trust: Trust) -> bytes:
-    """Return the bytes of an exported entry, changed if they claim more trust than the entry gets.
+    """Return the bytes of an exported entry; a claim of more trust than `trust` is lowered to it.
 
     Raises:
-        ToolError: it is not an entry, or hides its claims.
+        ToolError: the bytes are not a valid entry, or hide a claim of trust.
     """
     entry = parse(decode(data))
     fields = entry.front.fields if entry.front is not None else ()

@@ -1,17 +1,17 @@
-"""The findings of a dream in a scope, by code only: duplicate, similar, outdated, expired and broken entries.
+"""The findings of a dream in one scope: duplicate, similar, outdated and expired entries, and broken links.
 
-Separate from `dream.py`, which commits: this module only reads.
+Code finds them, without a model. Separate from `dream.py`, which commits: this module only reads.
 
-D1 Entries are duplicates if their bodies are equal (`content.likeness`). A body of less than
-   `MIN_CLEAR_WORDS`
-   words is too short to be clear without its name, so there the names must be equal too. An entry without a
-   body is not a duplicate.
-D2 Of duplicates the one with the highest trust stays. Among equals: one that this memory stored, so that its
-   id and history stay; then one that never ends, then one that may not be removed, then the oldest, then the
-   first by path. An entry that ends later than the one that stays is not removed.
+D1 Entries are duplicates if their bodies are equal (`content.words`). A body of less than `MIN_CLEAR_WORDS`
+   words is not clear without its name. For such entries the names must be equal too. An entry without a body
+   is not a duplicate.
+D2 Of several duplicates the one with the highest trust stays. If several have this trust, these are preferred
+   in this order: one that this memory stored, so that its id and history stay; one that never ends; one that
+   may not be removed; the oldest; the first by path. An entry that ends later than the one that stays is not
+   removed.
 D3 Similar entries are searched among the entries of one trust.
-D4 Withheld entries are counted and otherwise left unchanged, and so are entries that change during the scan.
-D5 An entry that this memory wrote is outdated if a later entry states in its form that it no longer applies
+D4 Withheld entries, and entries that change during the scan, are counted and otherwise left unchanged.
+D5 An entry that this memory wrote is outdated if a later entry is written as an update and contradicts it
    (`agent/updates.py`). The later entry must have the same type and at least the same trust.
 """
 
@@ -43,23 +43,28 @@ from muniment.store.upkeep import open_view
 from muniment.types import RetainedEntry
 
 MAX_QUERY_ENTRIES: Final = 8
-"""Entries in one query to a model."""
+"""Maximum number of entries in one query to a model."""
 
 MIN_STEP_ENTRIES: Final = 2
-"""Entries of the smallest step that writes: one is removed, and the one that replaces it gets a new text."""
+"""Number of entries that the smallest step writes: it removes one, and gives the other one a new text."""
 
 MAX_ENTRIES_PER_WORD: Final = 50
-"""Entries that share a word; a word of more entries does not show what they are about."""
+"""Maximum number of entries that share a word. A word of more entries does not show what they are about."""
 
 MIN_CLEAR_WORDS: Final = 4
-"""Words that a body needs to show what it is about: "use port 5432" may apply to many things."""
+"""Number of words that a body needs to be clear without its name: "use port 5432" may apply to many things.
+"""
 
 
 class ChangeAllowance:
     """The number of entries of a scope that a dream may still change.
 
+    Args:
+        entries: the number of entries in the scope.
+        share: the share of these entries that may change.
+
     Attributes:
-        left: the number of entries that it would have changed without this limit.
+        left: the number of changes that this limit has prevented.
     """
 
     def __init__(self, entries: int, share: float) -> None:
@@ -69,7 +74,7 @@ class ChangeAllowance:
         self.left = 0
 
     def reserve(self, wanted: int) -> int:
-        """Reserve up to `wanted` changes and return the number; the rest counts as left."""
+        """Reserve up to `wanted` changes and return the number; the rest is added to `left`."""
         reserved = min(wanted, self._free)
         self._free -= reserved
         self._is_unused = self._is_unused and not reserved
@@ -77,9 +82,9 @@ class ChangeAllowance:
         return reserved
 
     def reserve_all(self, wanted: int) -> bool:
-        """Reserve all of `wanted` or nothing, and return whether it worked.
+        """Reserve all of `wanted` changes or none, and return whether they were reserved.
 
-        The first `MIN_STEP_ENTRIES` always work.
+        The first step always succeeds if it changes at most `MIN_STEP_ENTRIES` entries.
         """
         if wanted > (max(self._free, MIN_STEP_ENTRIES) if self._is_unused else self._free):
             self.left += wanted
@@ -90,11 +95,11 @@ class ChangeAllowance:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """Duplicate entries, or outdated entries with the one that replaces them.
+    """Duplicate entries, or outdated entries with the later entry that replaces them.
 
     Attributes:
-        survivor: the entry that represents all.
-        removable: the entries that may be removed for it.
+        survivor: the entry that stays.
+        removable: the entries that may be removed, because `survivor` replaces them.
     """
 
     survivor: LoadedEntry
@@ -105,22 +110,21 @@ class Findings:
     """The findings of a scan of every entry of a scope.
 
     Args:
-        task: the job; entries above its trust may not be removed, and its deadline and cancellation end the
-            scan.
-        scope: a scope that is bound in its context.
-        now: the time, as the ledger writes it.
+        task: the job. Entries above its trust may not be removed; its deadline and cancellation end the scan.
+        scope: a bound scope of the job's memory.
+        now: the current time, in the format of the ledger.
 
     Attributes:
         entries: number of entries.
         unreadable: number of entries that cannot be read.
         broken_links: number of relative links without a target.
         expired: expired entries that may be removed, the oldest first.
-        expired_count: number of expired entries.
-        ended_paths: logical paths of entries that have ended by their own text.
-        duplicate_groups: the groups with entries to remove.
+        expired_count: number of all expired entries.
+        ended_paths: paths, with the scope, of entries that have ended by their own text.
+        duplicate_groups: the groups of duplicates and of outdated entries that have entries to remove.
         duplicate_count: number of entries that duplicate another one.
-        similar_groups: groups of similar entries among those that will be left.
-        retained: entries that would be removed, but may not.
+        similar_groups: groups of similar entries among those that stay.
+        retained: entries that should be removed but may not be, each with the reason.
         allowance: the number of entries that may still change.
 
     Raises:
@@ -177,7 +181,7 @@ class Findings:
         self._bodies = {}
 
     def _choose_survivor(self, group: Sequence[LoadedEntry]) -> DuplicateGroup:
-        """Choose which one of some duplicates stays (D2)."""
+        """Return a group of duplicates with the entry that stays (rule D2 in the module docstring)."""
         if len(group) == 1:
             return DuplicateGroup(group[0], ())
         trusts = tuple(Trust)
@@ -199,7 +203,11 @@ class Findings:
         )
 
     def _rank_origin(self, loaded: LoadedEntry) -> int:
-        """Return 0 for bytes of this memory, 1 for its file after an edit, 2 if it has an id, else 3."""
+        """Return a rank for the origin of an entry; among duplicates the lowest rank stays.
+
+        0: this memory wrote the bytes. 1: it wrote the file, which was edited later. 2: the entry has an id.
+        3: none of these is true.
+        """
         if loaded.written_at:
             return 0
         names = {self._context.read_root_key(self.scope): self.scope}
@@ -209,7 +217,7 @@ class Findings:
         return 2 if read_entry_id(loaded.entry) else 3
 
     def _find_outdated(self, loaded_entries: Sequence[LoadedEntry]) -> Iterator[DuplicateGroup]:
-        """Return the entries that later entries replace (D5)."""
+        """Yield groups of outdated entries, each with the later entry that replaces them (rule D5)."""
         candidates = [
             each
             for each in loaded_entries
@@ -245,7 +253,7 @@ class Findings:
                 yield DuplicateGroup(new, outdated_entries)
 
     def _find_similar(self, loaded_entries: Iterable[LoadedEntry]) -> Iterator[tuple[LoadedEntry, ...]]:
-        """Return groups of similar entries (D3)."""
+        """Yield groups of similar entries; the entries of a group have the same trust."""
         by_trust: defaultdict[Trust, dict[str, LoadedEntry]] = defaultdict(dict)
         for each in loaded_entries:
             by_trust[each.trust][each.path.text] = each
@@ -254,7 +262,7 @@ class Findings:
                 yield tuple(entries_by_path[path] for path in group)
 
     def iterate_queries(self) -> Iterator[tuple[LoadedEntry, ...]]:
-        """Return the groups of entries for queries to a model (S3)."""
+        """Yield the groups of similar entries that a model may merge, each small enough for one query."""
         for group in self.similar_groups:
             eligible = [
                 each
@@ -295,7 +303,7 @@ def _exclude_removable(
 
 
 def _build_fact_key(entry: Entry) -> str | None:
-    """Return the fact of an entry in a form that is equal for duplicates (D1), or None if it has no body."""
+    """Return a text that is equal for the entries of one fact, or None if the entry has no body (rule D1)."""
     body_key = build_comparison_key(entry.body)
     if not body_key:
         return None

@@ -1,23 +1,24 @@
-"""Forget: remove what a query matches in the memory, to the byte.
+"""Forget: remove the entries and list items that a query matches, and no other byte.
 
-1. The query is checked: without a significant word it matches nothing, and nothing is removed.
+1. The query is checked: a query without a significant word is rejected.
 2. The path of an entry matches that entry, without a query to a model. For other queries code searches the
    files themselves; the full-text rows of the catalog only show which files need not be read.
-3. Some matches are retained, with a reason. The policy protects them, or their trust is higher than the
-   request's, or their removal would change the meaning of the rest. Texts that negate the words, or state
-   that they no longer apply, are retained too, unless the query does so itself (`content/negation.py`). A
-   request below the owner's trust matches only entries that a recall may return (`operations/visibility.py`).
-4. A language model, if configured, sees the remaining matches, and after them near entries, which share a
-   word with the query (`recall/description_search.py`). It chooses the ones that the query describes, by ids
-   that code assigned, and cannot choose others (`agent/questions.py`). It has no tools and sees no path, so
-   no confined worker is needed. Withheld and expired entries are not shown to it, and stay. Without a model
-   all remaining matches are removed. If none remains, one entry may be described in other words
-   (`content/description.py`). This is the only entry that has all words of the query in the same form, except
-   for its question words, articles and auxiliary verbs; it is removed if both contain a negation or neither
-   does. Otherwise the result lists near entries. If the model fails, the rules decide, unless the operator
-   prefers an error (`JobContext.on_model_failure`).
-5. If there are more than `max_forget` matches, the query is too broad, and nothing is removed.
-6. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If a
+3. Some matches are retained, with a reason: the policy protects them, their trust is higher than the
+   request's, or their removal would change the meaning of the rest. Texts that negate the words of the query,
+   or state that these no longer apply, are retained too, unless the query does so itself
+   (`content/negation.py`). A request below the owner's trust matches only entries that a recall may return
+   (`operations/visibility.py`).
+4. A language model, if configured, chooses the entries that the query describes. It sees the remaining
+   matches, and then near entries, which share a word with the query (`recall/description_search.py`). It
+   returns ids that code assigned, and cannot choose other entries (`agent/questions.py`). It has no tools and
+   sees no path, so no confined worker is needed. Withheld and expired entries are not shown to it, and stay.
+   If the model fails, the rules decide, unless the operator prefers an error (`JobContext.on_model_failure`).
+5. Without a model, all remaining matches are removed. If none remains, the query may describe one entry in
+   other words (`content/description.py`). This entry is removed if it is the only one with all words of the
+   query in the same form, apart from question words, articles and auxiliary verbs. Either both or neither of
+   query and entry must contain a negation. Otherwise the result lists near entries.
+6. If there are more than `max_forget` matches, the query is too broad, and nothing is removed.
+7. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If a
    file changed in the meantime, the job is repeated once. A dry run writes nothing. A request with the digest
    of a preview removes exactly what the preview listed, or nothing.
 
@@ -103,22 +104,28 @@ ParsedQuery = CanonicalPath | Sequence[str]
 """A parsed query: the path of an entry, or words that must all be found."""
 
 MAX_NEAR_ENTRIES: Final = 10
-"""Near entries of which a model sees a part; the same number of lower trust."""
+"""Maximum number of near entries that are searched for a model, and of those with lower trust."""
 
 MAX_COMPARED_ENTRIES: Final = 40
-"""Near entries that the rules compare with a description; the same number of lower trust."""
+"""Maximum number of near entries that the rules compare with a description, and of those with lower trust."""
 
 _OUTDATED: Final = "it states that this no longer applies, and is the current fact"
 _OPPOSITE: Final = "it states the opposite"
 _HOW_TO_REMOVE: Final = "; to remove it, use its exact words or its path"
 
 MAX_QUERY_CHARS: Final = 1_000
-"""Characters of a query that a model sees, and that a response quotes."""
+"""Maximum number of characters of a query that a model sees, and that a result quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MatchedPart:
-    """A match of the query: an entry, or a part of one."""
+    """A match of the query: an entry, or a part of one.
+
+    Attributes:
+        loaded: the entry.
+        item: the part that matches; None: the whole entry.
+        removed: the match as a result reports its removal.
+    """
 
     loaded: LoadedEntry
     item: Item | None
@@ -126,19 +133,19 @@ class _MatchedPart:
 
     @property
     def model_text(self) -> str:
-        """Return the text of the match for a model."""
+        """Return the text that a model sees of this match: the name of the entry and the matching text."""
         entry = self.loaded.entry
         name = read_titles(entry, self.loaded.path.rel).name
         return f"{name}\n{self.body}"
 
     @property
     def body(self) -> str:
-        """Return the text of the entry or part."""
+        """Return the text of the matching part, or of the whole entry."""
         return self.loaded.entry.body if self.item is None else self.item.text
 
 
 class _ForgetJob(Job):
-    """The state of one request over its attempts, and the entries that the last attempt retained."""
+    """One forget task, with the entries that its last attempt retained. All attempts use the same object."""
 
     kind = KIND
 
@@ -152,7 +159,7 @@ class _ForgetJob(Job):
         self.visibility = Visibility(context, Reader(request.trust))
 
     def create_result(self) -> ForgetResult:
-        """Return the result of a task that has not removed anything."""
+        """Return the result of this task for the case that it removed nothing."""
         return ForgetResult(
             **self.create_common_members(),
             status="preview" if self.is_dry else "completed",
@@ -163,7 +170,7 @@ class _ForgetJob(Job):
         )
 
     def retain_trust(self, _draft: FileChange, previous_trust: Trust | None) -> TrustDecision:
-        """Return the trust of the rest of a file, which is unchanged."""
+        """Return the trust of a file that loses some items: the trust of its text before."""
         return TrustDecision(
             self.trust if previous_trust is None else previous_trust, author_trust=self.trust
         )
@@ -172,12 +179,13 @@ class _ForgetJob(Job):
 def forget(
     request: ForgetRequest, context: JobContext, model: Model, *, cancel: Cancel | None = None
 ) -> ForgetResult:
-    """Carry out one request; errors are returned in the result's `error`, never raised.
+    """Remove what a query matches; return an error in the result's `error`, never raise it.
 
     Args:
         request: the query to forget.
         context: the policy, roots and state; the caller closes them.
-        model: chooses the described entries; the embedded rules choose those that contain all the words.
+        model: chooses the entries that the query describes; the embedded rules choose those with all its
+            words.
         cancel: cancels the task; a commit that has begun to write is completed.
 
     Cost: a check of every file's status, and a read of those that may contain the words.
@@ -196,7 +204,7 @@ def forget(
 
 
 def _run_forget(task: _ForgetJob) -> ForgetResult:
-    """Run steps 1 to 6; if the model fails, again with the rules."""
+    """Check the request and remove the matches; if the model fails, start again with the rules."""
     size = count_bytes(task.query)
     if size > MAX_QUERY_BYTES:
         raise InvalidContent(f"the query has {size} bytes; use at most {MAX_QUERY_BYTES}")
@@ -222,7 +230,7 @@ def _run_forget(task: _ForgetJob) -> ForgetResult:
 
 
 def _create_repeated_result(task: _ForgetJob, done: CommitRow) -> ForgetResult:
-    """Return the result of a task that has committed before, as far as the ledger knows it."""
+    """Return the result of a task that committed earlier, from its commit in the ledger."""
     removed = list_forgotten(task.context, done)
     task.retained, task.notes = [], list(done.notes)
     return replace(
@@ -236,7 +244,7 @@ def _create_repeated_result(task: _ForgetJob, done: CommitRow) -> ForgetResult:
 
 
 def _run_with_retry(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[Scope]) -> ForgetResult:
-    """Run steps 2 to 6; retry if another process wrote during the commit."""
+    """Run one attempt; if another process wrote during the commit, retry once."""
     try:
         return _run_attempt(task, parsed_query, scopes)
     except StoreConflict as conflict:
@@ -245,7 +253,12 @@ def _run_with_retry(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequenc
 
 
 def parse_path(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
-    """Return the file whose path is the query, or None if the query is words."""
+    """Return the path of an entry if the query is such a path, or None if the query consists of words.
+
+    Args:
+        query: the text of the query.
+        scopes: the scopes of valid paths.
+    """
     try:
         path = canonicalise(parse_address(query), scopes)
     except (PathEscape, Refusal):
@@ -254,7 +267,11 @@ def parse_path(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
 
 
 def _parse_words(query: str) -> tuple[str, ...]:
-    """Return the words that must all be found."""
+    """Return the words of a query, which a match must all contain.
+
+    Raises:
+        InvalidContent: the query has no significant word, or too many.
+    """
     words = find_significant_words(query)
     if words:  # One letter or digit distinguishes "rack B" from "rack C".
         words += tuple(word for word in DescribedWords.from_text(query).words if len(word) == 1)
@@ -268,7 +285,7 @@ def _parse_words(query: str) -> tuple[str, ...]:
 
 
 def _run_attempt(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[Scope]) -> ForgetResult:
-    """Run steps 2 to 6 once."""
+    """Find the matches once, choose among them and commit their removal."""
     task.retained, task.notes, task.near = [], [*task.failure_notes], ()
     context = task.context
     task.visibility = Visibility(context, Reader(task.trust))
@@ -310,10 +327,10 @@ def _run_attempt(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[S
 
 
 def _describe_no_match(task: _ForgetJob, parsed_query: ParsedQuery) -> str:
-    """Return the summary of a forget without removals.
+    """Return the summary of a forget that removed nothing.
 
-    It is the same whether entries matched and were retained or none matched: a reader without access learns
-    nothing.
+    The summary does not show whether entries matched and were retained, or none matched. So it discloses
+    nothing to a reader without access.
     """
     if isinstance(parsed_query, CanonicalPath):
         return f"entry {parsed_query.text} not found"
@@ -333,14 +350,14 @@ def _list_topics(removed: Iterable[RemovedEntry]) -> tuple[str, ...]:
 
 
 def _find_excess(matches: Sequence[_MatchedPart], limit: int) -> str | None:
-    """Return the problem if there are too many matches (step 5), else None."""
+    """Return the problem if more entries match than one forget may remove, else None."""
     if len(matches) <= limit:
         return None
     return f"this matches {len(matches)} items, and one forget may remove {limit}; use more words"
 
 
 def _reject_excess(task: _ForgetJob, matches: Sequence[_MatchedPart], problem: str) -> ForgetResult:
-    """Return a preview of all matches, or raise an error with some of them if it is not a dry run."""
+    """Return a preview of too many matches in a dry run; otherwise raise an error that lists some of them."""
     if task.is_dry:
         task.notes.append(problem)
         removed = tuple(match.removed for match in matches)
@@ -357,7 +374,7 @@ def _reject_excess(task: _ForgetJob, matches: Sequence[_MatchedPart], problem: s
 
 
 def _find_matches(task: _ForgetJob, view: View, parsed_query: ParsedQuery) -> Iterator[_MatchedPart]:
-    """Return the matches of a scope that may be removed (steps 2 and 3)."""
+    """Yield the matches in one scope that may be removed; add the others to the retained entries."""
     context, judge, scope = task.context, PolicyEvaluator(task.context.policy), view.scope
     requested_path = parsed_query if isinstance(parsed_query, CanonicalPath) else None
     candidates = (
@@ -427,9 +444,10 @@ def _match_parts(loaded: LoadedEntry, entry: Entry, parts: Sequence[Item]) -> It
 def _exclude_negated(
     task: _ForgetJob, matches: Sequence[_MatchedPart], words: Sequence[str]
 ) -> list[_MatchedPart]:
-    """Return the matches without those that state that the words do not apply (step 3); retain these.
+    """Return the matches that do not state the opposite of the query or that it no longer applies.
 
-    If only negations match, they are removed: then the query is about them.
+    The other matches are added to the retained entries. If all matches are negated, the query is about them,
+    and all are returned.
     """
     if has_denial(task.query):
         return list(matches)
@@ -460,7 +478,10 @@ def _exclude_negated(
 def _find_near(
     task: _ForgetJob, views: Sequence[View], matches: Sequence[_MatchedPart], description: DescriptionQuery
 ) -> Iterator[_MatchedPart]:
-    """Return near entries that may be removed and that are not matched or retained, the best first."""
+    """Yield near entries, which share a word with the query, the best first.
+
+    Entries that match, are retained or may not be removed are omitted.
+    """
     context, judge, by_key = (
         task.context,
         PolicyEvaluator(task.context.policy),
@@ -494,7 +515,10 @@ def _find_near(
 def _find_near_parts(
     task: _ForgetJob, loaded: LoadedEntry, description: DescriptionQuery
 ) -> Iterator[_MatchedPart]:
-    """Return the near parts of an entry, or the whole entry; always the whole entry if no model sees it."""
+    """Yield the parts of an entry that are near the query, or the whole entry.
+
+    Without a model, it is always the whole entry.
+    """
     entry = loaded.entry
     parts = None if task.uses_rules else find_near_parts(entry, description.find_words_in)
     if parts is None:
@@ -504,11 +528,11 @@ def _find_near_parts(
 
 
 def _find_described(task: _ForgetJob, found_near: Iterable[_MatchedPart]) -> list[_MatchedPart]:
-    """Return the one match that the query describes in other words, or none, and list near entries instead.
+    """Return the one match that the query describes in other words; if none or several, list near entries.
 
     Args:
         task: the job; no entry contains all words of its query.
-        found_near: whole entries that may be removed.
+        found_near: the near entries that may be removed, each as a whole.
     """
     near = list(found_near)
     words = DescribedWords.from_text(task.query)
@@ -533,7 +557,7 @@ def _find_described(task: _ForgetJob, found_near: Iterable[_MatchedPart]) -> lis
 
 
 def _find_described_part(match: _MatchedPart, words: DescribedWords) -> _MatchedPart | None:
-    """Return the described entry or its only part that contains the words, or None."""
+    """Return the described entry, or its only part with the words; None if neither can be removed."""
     loaded, entry = match.loaded, match.loaded.entry
     parts = build_outline(entry.body).parts
     if is_one_passage(parts):
@@ -559,9 +583,14 @@ def _list_first_paths(matches: Iterable[_MatchedPart]) -> tuple[str, ...]:
 
 
 def _find_part_obstacle(loaded: LoadedEntry, items: Sequence[Item]) -> str | None:
-    """Return why no items can be removed from a file, or None if they can."""
+    """Return why these parts of a file cannot be removed, or None if they can.
+
+    Args:
+        loaded: the entry.
+        items: the matching parts; empty if only several parts together contain all words of the query.
+    """
     if not items:
-        return "several items of a list match; use the words of one item"
+        return "only several items together contain these words; use the words of one item"
     if loaded.row.held is not None:
         # With a commit its remaining text would count as judged.
         return "only a part of it matches, and its text is withheld; edit it by hand"
@@ -573,7 +602,7 @@ def _find_part_obstacle(loaded: LoadedEntry, items: Sequence[Item]) -> str | Non
 def _query_described(
     task: _ForgetJob, matches: Sequence[_MatchedPart], near: Iterable[_MatchedPart]
 ) -> list[_MatchedPart]:
-    """Return the entries that a model chooses, among the matches and near entries (step 4)."""
+    """Return the entries that a model chooses among the matches and the near entries."""
     now = timestamp()
     visible: list[_MatchedPart] = []
     for match in matches:
@@ -608,7 +637,7 @@ def _query_described(
 def _build_change_set(
     matches: Iterable[_MatchedPart], retained: list[RetainedEntry]
 ) -> tuple[ChangeSet, list[_MatchedPart]]:
-    """Return the changes that remove the matches, and the removed matches; the others are retained."""
+    """Return the changes that remove the matches, and the matches that are removed; retain the others."""
     matches_by_path: dict[str, list[_MatchedPart]] = {}
     for match in matches:
         matches_by_path.setdefault(match.removed.path, []).append(match)
@@ -626,7 +655,15 @@ def _build_change_set(
 def _cut_items(
     matches: Sequence[_MatchedPart], retained: list[RetainedEntry]
 ) -> tuple[bytes | None, list[_MatchedPart]]:
-    """Return a file without the items of matches, or None if nothing is left, and the removable matches."""
+    """Return the content of a file without the matched items, and the matches that this removes.
+
+    Args:
+        matches: all matches in the file.
+        retained: receives the matches that cannot be removed.
+
+    Returns:
+        The content is None if the file is to be deleted.
+    """
     data, body = matches[0].loaded.data, matches[0].loaded.entry.body
     before = data[: len(data) - len(body.encode())]
     removed: list[_MatchedPart] = []
@@ -650,5 +687,5 @@ def _cut_items(
 
 
 def _passes_gates(loaded: LoadedEntry, remaining: bytes) -> bool:
-    """Return whether a file without some items may be committed: foreign text must pass the gates."""
+    """Return whether the rest of a file may be committed; text from another program must pass the gates."""
     return bool(loaded.written_at) or find_withholding_gate(remaining, loaded.path.text, loaded.trust) is None

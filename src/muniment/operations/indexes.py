@@ -22,10 +22,16 @@ from muniment.store.upkeep import (
 def load_run_indexes(
     brief: Brief, context: JobContext, policy: Policy, reader: Trust
 ) -> tuple[IndexExcerpt, ...]:
-    """Return the indexes for the model of a run.
+    """Return the index of each scope in which a run may write, as the model of the run may see it.
 
-    An index is included if the run may write its scope and this program wrote the index. Lines about entries
-    that the run may not read are removed.
+    An index that another program wrote is omitted. Lines about entries that the run may not read are removed.
+    A run in the mode `clean` gets no index.
+
+    Args:
+        brief: the brief of the run.
+        context: the memory.
+        policy: the policy of the run.
+        reader: the trust of the requester.
     """
     if brief.context is ContextMode.CLEAN:
         return ()
@@ -45,8 +51,8 @@ def load_visible_index(context: JobContext, policy: Policy, scope: Scope, reader
         context: the roots and the state.
         policy: decides which entries are visible.
         scope: one of the bound scopes.
-        reader: the trust of the reader. Below the owner's, only entries without words of less trusted authors
-            are listed.
+        reader: the trust of the reader. Of an entry with lower trust, only the trust and a shortened path are
+            shown.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.

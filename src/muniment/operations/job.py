@@ -1,11 +1,12 @@
-"""The parts that all jobs share: a task from its request to its record.
+"""The code that all jobs share, from the request of a task to the record of its result.
 
-K1  A job never raises. A failure is recorded, and returned in the result as an error that callers know.
-K2  A task with an id from its caller commits at most once, and waits for a review at most once. A repeated
-    request returns the result of its commit, or that its review is pending; also if another attempt was
-    faster.
-K3  A task has one deadline and one budget from the start of its work, for all attempts.
-K4  If another process wrote during the commit, the task is retried once, if the policy allows it.
+K1  A job never raises. It records a failure, and returns it in the result as an error that callers know.
+K2  A task with an id from its caller commits at most once, and waits for a review at most once. If the same
+    task is requested again, the result is that of its commit, or that its review is pending. This also
+    applies if another attempt of the task was faster.
+K3  All attempts of a task share one deadline and one budget, which start with the work.
+K4  If another process wrote the same files before the commit, the task is retried once, if the policy allows
+    it.
 
 A job is a function that reads from top to bottom (`remember`, `forget`, `dream`). It opens a span, creates a
 `Job`, checks for an earlier commit of the task, does its work, and logs the end (`log_end`).
@@ -59,20 +60,21 @@ _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 
 
 class Job:
-    """A task in progress, over all its attempts.
+    """One task, from its start to its end. All attempts of the task use the same object.
 
     Args:
-        place: the policy, roots and state; the caller closes them.
+        context: the policy, roots and state; the caller closes them.
         model: makes the decisions of the task.
         cancel: cancels the task; a commit that has begun to write is completed.
-        trust: of the caller.
-        task_id: as requested, not yet checked; None: a new one.
+        trust: the trust of the caller.
+        task_id: the id that the caller requested, not yet checked; None: generate an id.
         is_dry: write nothing; a dry run does not return an earlier result of the task.
 
     Attributes:
-        kind: such as `forget`.
-        decided_by: the model that chooses paths and texts, as the ledger records it.
-        fact: keyed digest of the request; None: it has none.
+        kind: the name of the job, such as `forget`.
+        id: the id of the task.
+        decided_by: the name of the model that chooses paths and texts, as the ledger records it.
+        fact: keyed digest of the request's content; None: requests of this job have no content to compare.
         notes: notices for the user.
     """
 
@@ -97,7 +99,7 @@ class Job:
 
     @property
     def uses_rules(self) -> bool:
-        """Return whether the embedded rules decide, and not a language model."""
+        """Return whether the embedded rules make the decisions, and not a language model."""
         from muniment.agent.filing import (
             RuleWriter,  # Imported here: an undo imports this module, and starts faster without it.
         )
@@ -106,12 +108,12 @@ class Job:
 
     @property
     def budget(self) -> Budget:
-        """Return the remaining budget; the task must have begun."""
+        """Return the budget of the task; `start_budget` must have been called."""
         assert self._budget is not None  # noqa: S101  for the type checker: the work begins first
         return self._budget
 
     def create_common_members(self) -> dict[str, Any]:
-        """Return the members that results of all jobs share, as if nothing was written."""
+        """Return the fields that the results of all jobs share, for a task that wrote nothing."""
         begun = self._budget
         turns, seconds, timeline = (begun.turns, begun.seconds, begun.timeline) if begun else (0, 0.0, ())
         return {
@@ -127,31 +129,37 @@ class Job:
         }
 
     def start_budget(self, limits: Limits) -> None:
-        """Start the clock of the task (K3)."""
+        """Start the deadline and the budget that all attempts of the task share."""
         self._budget = Budget(limits, self.cancel, self.context.clock)
 
     def create_run(self) -> Run:
-        """Return the author and cause of a commit at this moment."""
+        """Return the description of this task for the ledger, with the current time."""
         return replace(
             create_run(self.context, self.kind, self.id, self.trust, self.decided_by), fact=self.fact
         )
 
     def create_commit_options(self, trust: TrustRule) -> CommitOptions:
-        """Return the options of its commit."""
+        """Return the options for the commit of this task.
+
+        Args:
+            trust: returns the trust of each new text.
+        """
         deadline = Deadline(self.budget.deadline, self.budget.cancel)
         return replace(
             create_commit_options(self.context, self.create_run(), deadline, trust), dry_run=self.is_dry
         )
 
     def find_earlier(self, fact: str | None) -> CommitRow | None:
-        """Return the commit that the task made before, or None if it must be carried out (K2).
+        """Return the commit that this task made before, or None if the task must be carried out.
+
+        A dry run always gets None.
 
         Args:
-            fact: keyed digest of the request; None: it has none.
+            fact: keyed digest of the request's content; None: requests of this job have no content.
 
         Raises:
-            InvalidContent: invalid task id; or as `find_done_commit`.
-            PendingReview: as `find_done_commit`.
+            InvalidContent: the task id is invalid, or belongs to another request (`find_done_commit`).
+            PendingReview: the change of this task waits for a review.
             ManagedMemoryUnavailable: the state cannot be read or written.
         """
         self.fact = fact
@@ -162,14 +170,21 @@ class Job:
         return done
 
     def find_faster_commit(self, done: CommitResult) -> CommitRow | None:
-        """Return the commit of an abandoned attempt that was faster, or None (K2)."""
+        """If another attempt of this task committed first, return its commit; otherwise return None.
+
+        Args:
+            done: the result of this attempt's commit.
+        """
         earlier = find_done_commit(self.context, self.kind, self.id, self.fact) if done.is_repeated else None
         if earlier is not None:
             self._budget = None  # The result is that of the other attempt.
         return earlier
 
     def record_failure(self, problem: MunimentError | ModelError) -> MunimentError:
-        """Record a failure, and return the error that callers get."""
+        """Record that the task failed, and return the error for the caller.
+
+        The error does not contain paths that the caller may not see.
+        """
         match problem:
             case ModelError():  # No raise here: its context would contain the text of the model.
                 error: MunimentError = create_model_error(
@@ -185,51 +200,65 @@ class Job:
 
 
 def use_or_create_cancel(cancel: Cancel | None) -> AbstractContextManager[Cancel]:
-    """Return a context with the caller's cancellation, or with a new one if the caller has none."""
+    """Return a context manager that returns `cancel`, or a new `Cancel` object if it is None."""
     return Cancel() if cancel is None else nullcontext(cancel)
 
 
 def log_end(kind: str, result: JobResult | UndoResult, task_span: Span, **fields: object) -> None:
-    """Log the end of a task as an event with some fields, and add it to the task's span."""
+    """Log the event of a finished task, such as `remember_ended`, and set its status in the task's span.
+
+    Args:
+        kind: the name of the job.
+        result: the result of the task.
+        task_span: the tracing span of the task.
+        fields: further fields of the event.
+    """
     code = None if result.error is None else result.error.code
     task_span.set_attributes(task_id=result.task_id, status=result.status, error=code)
     events.emit(f"{kind}_ended", task_id=result.task_id, status=result.status, code=code, **fields)
 
 
 def determine_status(error: MunimentError) -> Literal["failed", "cancelled"]:
-    """Return the status of a task that ended with an error."""
+    """Return the status of a task that ended with `error`."""
     return "cancelled" if isinstance(error, Cancelled) else "failed"
 
 
 def create_model_error(kind: str, model: str, why: str) -> JobFailed:
-    """Return the error of a job whose model failed; `why` has passed the gates (`replace_if_rejected`)."""
+    """Return the error of a job whose model failed.
+
+    Args:
+        kind: the name of the job.
+        model: the name of the model.
+        why: the reason, already checked by `replace_if_rejected` because it may quote the model.
+    """
     reason = describe_model_failure(model, why)
     return JobFailed(f"{why}; nothing was written", code=f"{kind}_failed", reason=reason)
 
 
-MODEL_ADVICE: Final = "if this happens often: muniment doctor, --protocol decide, or a larger model"
+MODEL_ADVICE: Final = "if this happens often, run muniment doctor, use --protocol decide or a larger model"
 """Advice for users whose model fails."""
 
 
 def describe_model_failure(model: str, why: str) -> str:
-    """Return a line that reports the failure of a model and its reason."""
+    """Return one line of text that states which model failed, and why."""
     return clean_foreign_line(f"the model {model} failed: {why}")
 
 
 def log_retry_or_raise(
     policy: Policy, kind: str, task: str, conflict: StoreConflict, *, turns_left: int | None = None
 ) -> None:
-    """Check that a task may be retried after a conflict, and log the retry (K4).
+    """Log that a task is retried after a conflict, or raise the conflict if no retry is allowed.
 
     Args:
-        policy: of the task.
-        kind: of job.
-        task: its id.
-        conflict: another process wrote during the commit.
-        turns_left: remaining turns of the model; None: not required.
+        policy: the policy of the task.
+        kind: the name of the job.
+        task: the id of the task.
+        conflict: the error of the commit, because another process wrote in the meantime.
+        turns_left: the remaining turns of the model; with 0 no retry is possible. None: a retry needs no
+            turn.
 
     Raises:
-        StoreConflict: a retry is not allowed.
+        StoreConflict: the policy does not allow a retry, or no turns are left.
     """
     if policy.changes.conflict != "retry" or turns_left == 0:
         raise conflict
@@ -237,21 +266,36 @@ def log_retry_or_raise(
 
 
 def create_run(context: JobContext, kind: str, task: str, trust: Trust, decided_by: str) -> Run:
-    """Return the author and cause of a change at this moment, under the policy of a memory."""
+    """Return the description of a task for the ledger, with the current time and policy.
+
+    Args:
+        context: the memory that the task changes.
+        kind: the name of the job.
+        task: the id of the task.
+        trust: the trust of the caller.
+        decided_by: the author of the paths and texts, such as the name of a model.
+    """
     return Run(task, timestamp(), trust, decided_by, context.policy.label, kind)
 
 
 def create_commit_options(
     context: JobContext, run: Run, deadline: Deadline, trust: TrustRule
 ) -> CommitOptions:
-    """Return the options of a commit to a memory; the bytes stay as proposed."""
+    """Return the options of a commit that writes the proposed bytes unchanged.
+
+    Args:
+        context: the memory to which the commit writes.
+        run: the description of the task for the ledger.
+        deadline: the time limit of the commit.
+        trust: returns the trust of each new text.
+    """
     return CommitOptions(context.policy, context.roots, deadline, context.state, run, trust)
 
 
 def record_result(
     context: JobContext, kind: str, task: str, error: MunimentError, *, decided_by: str
 ) -> None:
-    """Record that a task ended without effect; if the ledger cannot be written, only log this."""
+    """Record in the ledger that a task ended with an error; if the ledger cannot be written, log this."""
     body = {"kind": kind, "code": error.code, "decided_by": decided_by, "policy": context.policy.label}
     if isinstance(error, PathEscape):
         body |= {"via": error.via, "requested": error.requested, "tool": error.tool or ""}
@@ -265,33 +309,33 @@ def record_result(
 
 
 def choose_task_id(kind: str, requested_id: str | None) -> str:
-    """Return the requested task id, not yet checked, or a new one."""
+    """Return the requested task id without checking it, or a new id if it is None."""
     return f"{kind}-{generate_ulid()}" if requested_id is None else requested_id
 
 
 def check_task_id(task: str) -> None:
-    """Check that a text is valid as the id of a task.
+    """Check that a text is a valid task id.
 
     Raises:
-        InvalidContent: it is empty, too long, or has other characters.
+        InvalidContent: the text is empty, too long, or contains an invalid character.
     """
     if _TASK_ID.fullmatch(task) is None:
-        raise InvalidContent(f"invalid task id: use 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
+        raise InvalidContent(f"invalid task id: use 1 to {MAX_TASK_CHARS} characters of A-Z a-z 0-9 . _ -")
 
 
 def find_done_commit(context: JobContext, kind: str, task: str, fact: str | None) -> CommitRow | None:
-    """Return the commit of a task, with the current names of its scopes, or None if it must be carried out.
+    """Return the earlier commit of a task, with the current names of its scopes, or None if it has none.
 
     Args:
-        context: the context of the request.
-        kind: of the requested job.
-        task: its id.
-        fact: keyed digest of the request; None: not compared.
+        context: the memory of the request.
+        kind: the name of the requested job.
+        task: the id of the task.
+        fact: keyed digest of the request's content; None: do not compare it.
 
     Raises:
-        InvalidContent: the id belongs to another kind of job, to another workspace, or to a request with
-            other content, as far as that was not erased. That commit must not be returned for this request.
-        PendingReview: it waits for the owner's review; the model is not queried again.
+        InvalidContent: the id belongs to another kind of job, to a task in other directories, or to a request
+            with other content. Content that was erased is not compared.
+        PendingReview: the change of the task waits for the owner's review.
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
     scopes_by_key = context.map_keys_to_scopes()
@@ -316,7 +360,7 @@ def find_done_commit(context: JobContext, kind: str, task: str, fact: str | None
 
 
 def _update_scope(row: ChangeRow, scope: Scope) -> ChangeRow:
-    """Return a row with the current name of its scope."""
+    """Return a copy of a ledger row with `scope` as the scope of its path."""
     path = replace(row.change.path, scope=scope)
     return row._replace(change=replace(row.change, path=path))
 
@@ -328,16 +372,16 @@ def _check_same_request(task: str, kind: str, fact: str | None, run: Run, *, is_
 
 
 # -- edits -------------------------------------------------------------------------------------------
-# A change that a caller makes to given entries is a task too, but not a job: it raises its errors.
+# An edit is a change that a caller makes to given entries. It is a task, but not a job: it raises its errors.
 
 EDIT: Final = "edit"
 
 
 def commit_edit(changes: Sequence[FileChange], options: CommitOptions) -> CommitResult:
-    """Commit changes that a caller makes to given entries.
+    """Commit changes that a caller makes to given entries, without an agent.
 
     Raises:
-        RememberRefused: gates, quotas or the policy deny it.
+        RememberRefused: a gate, a quota or the policy denies a change.
         MunimentError: as `store.commit`.
     """
     try:
@@ -347,5 +391,9 @@ def commit_edit(changes: Sequence[FileChange], options: CommitOptions) -> Commit
 
 
 def create_identity_stamp(old_bytes: Mapping[CanonicalPath, bytes]) -> Stamp:
-    """Return a stamp for moved entries, by their new paths: it retains the ids of the old bytes."""
+    """Return a function that completes the files of moved entries, so that each entry keeps its id.
+
+    Args:
+        old_bytes: the bytes of each entry before the move, by its new path.
+    """
     return lambda data, _base, path, run: stamp_entry(data, old_bytes[path], path, run)

@@ -1,4 +1,4 @@
-"""The context of a job: a policy over bound roots, and the state that stores their history."""
+"""The memory on which a job works (`JobContext`), and the entries that it loads from it (`LoadedEntry`)."""
 
 from __future__ import annotations
 
@@ -32,26 +32,29 @@ if TYPE_CHECKING:
 
 
 def parse_address(text: str) -> str:
-    """Return the path in the address of an entry (`muniment://…`); return any other text unchanged."""
+    """Return the path in the address of an entry (`muniment://PATH`); return any other text unchanged."""
     return unquote(text.removeprefix(URI)) if text.startswith(URI) else text
 
 
 WAIT_SECONDS: Final = 60.0
-"""Seconds that a commit outside a run waits for the locks of its roots."""
+"""Maximum number of seconds that a commit outside an agent run waits for the locks of its roots."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The context of a job: a policy over bound roots, and the state that stores their history.
+    """The memory on which a job works: a policy, the roots that it applies to, and the state.
 
     Attributes:
-        symlinks: the treatment of links inside the roots.
-        in_process: run the tools in this process; the policy must allow it.
-        clock: monotonic seconds.
+        policy: the effective policy.
+        roots: the open directory of each bound scope.
+        state: the databases of the memory, among them the ledger and the catalog.
+        symlinks: whether symbolic links inside the roots are rejected or resolved.
+        in_process: run the tools in this process, without a confined worker; the policy must allow this.
+        clock: returns a monotonic time in seconds.
         notes: notices for the user from opening the memory, such as an interrupted commit that was recovered.
         advice: notices for the user about another memory of the same project, for every response.
-        on_model_failure: if the model of a remember or forget fails in any way except a path escape: let the
-            rules do the work, or fail the task.
+        on_model_failure: if the model of a remember or forget fails, `rules` lets the embedded rules do the
+            work, and `fail` fails the task. A path escape always fails the task.
     """
 
     policy: Policy
@@ -65,11 +68,12 @@ class JobContext:
     on_model_failure: OnModelFailure = "rules"
 
     def select_scopes(self, scope: str | None) -> tuple[Scope, ...]:
-        """Return the scopes of a request: the requested one, or all if it is None.
+        """Return the scopes that a request covers: the given one, or all bound scopes if `scope` is None.
 
         Raises:
-            InvalidScope: no scope of that name is bound.
-            ManagedMemoryUnavailable: a root, also one of another scope, was moved or replaced.
+            InvalidScope: no bound scope has this name.
+            ManagedMemoryUnavailable: the directory of any root, not only of the given scope, was moved or
+                replaced.
         """
         if scope is not None and scope not in self.roots:
             if scope in self.policy.scopes:
@@ -82,10 +86,10 @@ class JobContext:
         return tuple(self.roots) if scope is None else (Scope(scope),)
 
     def resolve_path(self, unsafe_path: str) -> CanonicalPath:
-        """Return the path of a bound scope, from a path as text or an address (`muniment://…`).
+        """Return the canonical path for a path given as text or as an address (`muniment://PATH`).
 
         Raises:
-            PathEscape, Refusal: not a path of the memory.
+            PathEscape, Refusal: the text is not a valid path of this memory.
             NotFound: the scope has no directory yet, because no fact was remembered in it.
         """
         path = canonicalise(parse_address(unsafe_path), self.policy.scopes)
@@ -94,41 +98,45 @@ class JobContext:
         return path
 
     def start_deadline(self, cancel: CancelToken | None = None) -> Deadline:
-        """Return a deadline for a commit outside a run, starting now."""
+        """Return a deadline for a commit outside an agent run: `WAIT_SECONDS` from now."""
         return Deadline(time.monotonic() + WAIT_SECONDS, cancel)
 
     def read_root_key(self, scope: Scope) -> RootKey:
-        """Return the key of a bound root."""
+        """Return the key that identifies the root of a bound scope in the state."""
         return get_root_key(self.state, self.roots[scope])
 
     def read_file(self, path: CanonicalPath) -> bytes:
         """Return the bytes of a file in a bound root.
 
         Raises:
-            PathEscape, Refusal, ToolError: not a readable plain file; `NotFound`: the file is missing.
+            PathEscape, Refusal, ToolError: the path does not lead to a readable regular file; `NotFound` if
+            the file is missing.
         """
         return self.roots[path.scope].root.read_bytes(path)
 
     def read_trust(self, path: CanonicalPath, data: bytes) -> Trust:
-        """Return the trust of bytes at a path, see `store.trust`."""
+        """Return the trust of `data` as the content of the file at `path`; see `store.trust`."""
         return compute_trust(self.state, self.read_root_key(path.scope), path, data, self.policy)
 
     def assess(self, path: CanonicalPath, data: bytes) -> Assessment:
-        """Return the stored assessment of bytes at a path, completed by a check of the bytes."""
+        """Return the trust and expiry of `data` at `path`, and the gate, if any, that withholds it."""
         assess_bytes = build_assessment(self.state, self.read_root_key(path.scope), path.scope, self.policy)
         return assess_bytes(path.rel, digest(data), data)
 
     def map_keys_to_scopes(self) -> dict[RootKey, Scope]:
-        """Return the bound scopes, by the keys of their roots."""
+        """Return the bound scopes, each by the key of its root."""
         return {get_root_key(self.state, root): scope for scope, root in self.roots.items()}
 
     def close(self) -> None:
-        """Close the state, with its watchers of the roots, and then the roots."""
+        """Close the state, which stops its watchers of the roots; then close the roots."""
         self.state.close()
         self.close_roots()
 
     def close_roots(self) -> None:
-        """Close only the roots, if other contexts share the state; no watcher may use them any more."""
+        """Close the roots but not the state, which other contexts may share.
+
+        No watcher may use the roots any more.
+        """
         for root in self.roots.values():
             root.close()
 
@@ -138,16 +146,17 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntry:
-    """An entry that was read, as forget and dream use it.
+    """An entry: its row in the catalog, and the content that its file has now.
 
     Attributes:
-        row: its row in the catalog.
-        data: the file.
-        digest: of the file, as a precondition.
-        trust: of these bytes, by the ledger.
-        highest_trust: the highest trust of its sentences; a request needs it to remove them.
-        written_at: when this memory wrote the bytes, ISO-8601 UTC; empty if a person or another program
-            wrote them.
+        path: the path of the file.
+        row: the row of the entry in the catalog.
+        data: the bytes of the file.
+        digest: the digest of `data`; a change of the entry uses it as a precondition.
+        trust: the trust of `data` according to the ledger.
+        highest_trust: the highest trust of a sentence in `data`; a request needs it to remove the entry.
+        written_at: when this memory wrote `data`, ISO-8601 UTC; empty if a person or another program wrote
+            it.
     """
 
     path: CanonicalPath
@@ -160,11 +169,14 @@ class LoadedEntry:
 
     @property
     def is_unchanged(self) -> bool:
-        """Return whether the file is still the one that its row describes."""
+        """Return whether the file still has the digest that its catalog row contains."""
         return self.digest == self.row.digest
 
     def outlasts(self, other: LoadedEntry) -> bool:
-        """Return whether this entry still applies or is still shown when `other` no longer is."""
+        """Return whether this entry expires or ends later than `other`.
+
+        An entry without a date is later than an entry with one.
+        """
         own_row, other_row = self.row, other.row
         if other_row.expires is not None and (
             own_row.expires is None
@@ -175,14 +187,14 @@ class LoadedEntry:
 
     @property
     def entry(self) -> Entry:
-        """Return the file as text, parsed at each call."""
+        """Return the parsed file; each access parses it again."""
         return parse(self.data)
 
 
 def load_entry(context: JobContext, scope: Scope, row: CatalogEntry) -> LoadedEntry | None:
-    """Return the current entry of a row, or None if its file cannot be read as a regular file.
+    """Return the entry of a catalog row with the current content of its file, or None if it is unreadable.
 
-    Cost: an open, a read and one query of the ledger.
+    Cost: opening and reading the file, and one query of the ledger.
     """
     try:
         path = CanonicalPath(scope, row.rel)
@@ -205,14 +217,21 @@ def load_entry(context: JobContext, scope: Scope, row: CatalogEntry) -> LoadedEn
 
 
 def is_visible(judge: PolicyEvaluator, path: CanonicalPath) -> bool:
-    """Return whether the policy lets any reader see the entry at `path`."""
+    """Return whether the policy allows a reader to list and to read the entry at `path`."""
     return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
 
 def find_removal_obstacle(
     judge: PolicyEvaluator, path: CanonicalPath, entry_trust: Trust, request_trust: Trust
 ) -> str | None:
-    """Return why a request of `request_trust` may not remove an entry of `entry_trust`; None if it may."""
+    """Return why a request may not remove the entry at a path, or None if it may.
+
+    Args:
+        judge: evaluates the policy.
+        path: the path of the entry.
+        entry_trust: the highest trust of a sentence in the entry.
+        request_trust: the trust of the request; it must be at least `entry_trust`.
+    """
     try:
         judge.require_removal(path)
     except Refused as refused:

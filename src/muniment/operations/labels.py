@@ -1,6 +1,6 @@
 """Derive the labels, name and relations of a file from the text of the fact.
 
-If a run chose anything else, the choice of code replaces it. Separate from `remember.py`, which commits: this
+If the agent of a run chose other ones, they are replaced. Separate from `remember.py`, which commits: this
 module decides about the text of one file.
 """
 
@@ -36,15 +36,17 @@ from muniment.types import SimilarEntry
 
 MAX_FOLDER_WORDS: Final = 3
 MAX_NAME_WORDS: Final = 12
-"""Words that a run may use in the name of a new folder or file; a longer name is a sentence."""
+"""Maximum number of words that a run may use in the name of a new folder or file; a longer name is a
+sentence.
+"""
 
 MAX_KEYWORDS: Final = 12
 MAX_KEYWORD_CHARS: Final = 40
-"""Keywords of a run that are checked, and their greatest length."""
+"""Maximum number of keywords of a run that are checked, and their maximum length."""
 
 _LONE_WORD: Final = re.compile(r"[^\W_](?:[^\W_A-Z]{0,14}|[A-Z]{0,14})")
 _MAX_UNSPACED_CHARS: Final = 4
-"""Characters of a lone word in a script without spaces; a longer one is a sentence."""
+"""Maximum length of a lone word in a script without spaces; a longer one is a sentence."""
 
 _NUMBERED: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
 _WITH_DIGEST: Final = re.compile(r"-[0-9a-f]{8}")
@@ -56,12 +58,12 @@ class FactLabels:
     """The labels, names and relations that the text of a fact allows in a file; code replaces all others.
 
     Args:
-        task: contains the end date of the fact, or of an item of a list of facts.
-        fact: the fact; without its secrets, if the policy redacts instead of denying.
-        related: similar entries.
+        task: the job; it contains the end date of the fact, or of an item of a list of facts.
+        fact: the text of the fact; without its secrets, if the policy redacts secrets.
+        related: entries of the memory that are similar to the fact.
 
     Attributes:
-        similar: entries that new ones are linked to, by path.
+        similar: the existing entries that new entries are linked to, by path.
     """
 
     def __init__(self, task: RememberJob, fact: str, related: Sequence[RelatedEntry]) -> None:
@@ -77,15 +79,19 @@ class FactLabels:
         self._stem = build_slug(self._titles.name, fact)
 
     def select_item(self, content: bytes) -> FactLabels:
-        """Return the labels of the item of a list that a file contains, or of the whole fact."""
+        """Return the labels of the list item that a file contains, or of the whole fact."""
         return self._items.get(build_comparison_key(read_body(content)), self)
 
     def choose_path(
         self, change: FileChange, list_folder: Callable[[str], Collection[str] | None]
     ) -> RelPath:
-        """Return the path of a new file.
+        """Return the path of a new file, with names from the fact.
 
-        One word of the path may come from any author: one word states no fact.
+        One word of the path may come from any author, because one word does not state a fact.
+
+        Args:
+            change: the new file.
+            list_folder: returns the names in a folder, or None if it is missing.
         """
         return self.select_item(change.after or b"")._choose_path(change.path, list_folder)  # noqa: SLF001  of this class
 
@@ -112,15 +118,20 @@ class FactLabels:
         return RelPath(join_path(folder_path, stem + FILE_SUFFIX))
 
     def add_labels(self, after: bytes, before: bytes | None) -> bytes:
-        """Return a file with front matter from the fact; a changed file retains its front matter.
+        """Return a file with front matter from the fact; a changed file may keep its own.
 
-        If the text is not from the fact, its title is generated from it, and it has the trust of an agent.
+        A changed file keeps its front matter unless its new text is exactly the fact. If the text of a new
+        file is not from the fact, its title is generated from its text, and it has the trust of an agent.
         Only people decide when an entry ends: a run could use an end date to hide facts from the user.
         Therefore a fact that ends becomes a separate entry.
 
+        Args:
+            after: the proposed file.
+            before: the file that it replaces; None: it is new.
+
         Raises:
-            FallBackToRules, RememberRefused: a fact that ends would be merged into an entry that does not, or
-            replace it.
+            FallBackToRules, RememberRefused: a fact that ends would be added to an entry that does not end,
+            or would replace such an entry.
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
         authorship, ends = (
@@ -160,8 +171,14 @@ class FactLabels:
     def complete_file(self, after: bytes, before: bytes | None, path: CanonicalPath, run: Run) -> bytes:
         """Return the final bytes of a file, with links to the entries that it replaces or resembles.
 
+        Args:
+            after: the proposed file.
+            before: the file that it replaces; None: it is new.
+            path: the path of the file.
+            run: the description of the task for the ledger.
+
         Raises:
-            FallBackToRules, RememberRefused: as `add_labels`; or one fact would be stored in several entries.
+            FallBackToRules, RememberRefused: as `add_labels`; or one fact would replace several entries.
         """
         labels = self.select_item(after)
         labelled_file = labels.add_labels(after, before)
@@ -188,7 +205,7 @@ class FactLabels:
         return {SEE: names[0] if len(names) == 1 else names} if names else NO_RELATIONS
 
     def drops_statement(self, after: bytes, before: bytes) -> bool:
-        """Return whether a changed entry loses a statement that the fact does not replace."""
+        """Return whether a change removes a statement of an entry although the fact does not replace it."""
         labels, old_body = self.select_item(after), parse(before).body
         if labels._classify_authorship(after, old_body) is not Authorship.OTHERS:  # noqa: SLF001  of this class
             return False
@@ -207,7 +224,7 @@ class FactLabels:
         return is_label_of_fact(label, self.fact)
 
     def _is_allowed_name(self, name: str, max_words: int) -> bool:
-        """Return whether a name is generated, or has at most `max_words` words, all from the fact."""
+        """Return whether code generated a name, or it has at most `max_words` words, all from the fact."""
         if name.startswith(self._stem) and _NUMBERED.fullmatch(name[len(self._stem) :]):
             return True
         words = _WORD_SEPARATORS.sub(" ", _COUNTED.sub("", name))

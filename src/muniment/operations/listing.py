@@ -1,9 +1,9 @@
-"""List entries and show one, for a reader.
+"""List entries and show one entry, as a reader may see them.
 
 L1 A reader below the owner's trust gets an entry only if a recall may return it now
-   (`operations.visibility`). To this reader every other path is missing, for any reason.
-L2 The owner gets every entry that the policy does not hide, also withheld and expired ones. A person at the
-   command line also gets the hidden ones.
+   (`operations.visibility`). Every other path is reported as missing to this reader.
+L2 The owner gets every entry that the policy does not hide, withheld and expired entries included. A person
+   at the command line can also list the hidden ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def list_entries(  # noqa: PLR0913  as in the command
     with_hidden: bool = False,
     cancel: Cancel | None = None,
 ) -> EntryList:
-    """List the entries that a reader may see, sorted by path (L1, L2).
+    """List the entries that a reader may see, sorted by path.
 
     Args:
         context: the memory; the caller closes it.
@@ -59,7 +59,7 @@ def list_entries(  # noqa: PLR0913  as in the command
         cancel: cancels the call.
 
     Raises:
-        InvalidScope: no scope of that name is bound.
+        InvalidScope: no bound scope has this name.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
 
     Cost: a check of every file; for a reader below the owner's trust, a read of each entry of the page.
@@ -116,7 +116,7 @@ def _create_listed_entry(path: CanonicalPath, row: CatalogEntry) -> ListedEntry:
 
 
 def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_READER) -> EntryShown:
-    """Show one entry to a reader (L1, L2).
+    """Return one entry as a reader may see it.
 
     Args:
         context: the memory; the caller closes it.
@@ -125,7 +125,7 @@ def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_REA
 
     Raises:
         NotFound: the path has no entry that the reader may see.
-        PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+        PathEscape, Refusal, ToolError: the path is invalid, or its file is not a readable text.
         ManagedMemoryUnavailable: a root or the state cannot be used.
 
     Cost: a read of the file; for a reader below the owner's trust, a check of every file of the scope.

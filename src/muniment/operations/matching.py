@@ -27,20 +27,21 @@ from muniment.content.words import build_vocabulary, find_significant_words
 from muniment.kernel.names import RelPath
 
 MAX_NEAR_PARTS: Final = 5
-"""Parts of an entry that a model sees."""
+"""Maximum number of parts of a near entry that a model sees."""
 
 MAX_COMPARED_PARTS: Final = 200
-"""Parts of an entry that are compared to choose these; about 0.2 ms each."""
+"""Maximum number of parts of an entry among which `MAX_NEAR_PARTS` are chosen; about 0.2 ms for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetMatch:
-    """The match of a query in an entry that contains all its words.
+    """The parts of an entry that a query matches, if the entry contains all words of the query.
 
     Attributes:
         is_whole: whether the query matches the whole entry.
-        items: otherwise the matching parts, in order; empty in case M4.
-        is_labelled: whether name, description and keywords contain all words too; they stay in the entry.
+        items: if not, the matching parts in order; empty if only several parts together contain all words.
+        is_labelled: whether name, description and keywords of the entry contain all words too. A removal of
+            parts does not change them.
     """
 
     is_whole: bool
@@ -49,7 +50,9 @@ class ForgetMatch:
 
 
 def match_entry(entry: Entry, rel: RelPath, words: Sequence[str]) -> ForgetMatch | None:
-    """Return the match of a query in an entry (M1 to M4), or None if the entry does not contain all words.
+    """Return the match of a query in an entry, or None if the entry does not contain all words of the query.
+
+    Rules M1 to M4 in the module docstring define a match.
 
     Args:
         entry: the parsed file.
@@ -76,10 +79,14 @@ def match_entry(entry: Entry, rel: RelPath, words: Sequence[str]) -> ForgetMatch
 
 
 def find_near_parts(entry: Entry, find_words: FindWords) -> tuple[Item, ...] | None:
-    """Return the innermost parts of an entry with words of the query, at most `MAX_NEAR_PARTS`, in order.
+    """Return the parts of an entry that contain the most words of a query, in the order of the entry.
 
-    The parts with the most words are chosen, among the first `MAX_COMPARED_PARTS`. The result is None if the
-    entry is one part, or if only its name contains the words.
+    At most `MAX_NEAR_PARTS` innermost parts are chosen, among the first `MAX_COMPARED_PARTS`. The result is
+    None if the entry is one part, or if only its name contains the words.
+
+    Args:
+        entry: the parsed file.
+        find_words: returns the words of the query that a text contains.
     """
     parts = build_outline(entry.body).parts
     if is_one_passage(parts):
@@ -95,12 +102,12 @@ def find_near_parts(entry: Entry, find_words: FindWords) -> tuple[Item, ...] | N
 
 
 def is_one_passage(parts: Sequence[Item]) -> bool:
-    """Return whether an entry has exactly one part and it is not an item of a list."""
+    """Return whether an entry has exactly one part, and this part is not an item of a list."""
     return len(parts) == 1 and not parts[0].is_item
 
 
 def iterate_innermost(parts: Iterable[Item]) -> Iterator[Item]:
-    """Return the parts without items inside them, in order."""
+    """Yield the parts that have no items inside them, in order."""
     for part in parts:
         if part.items:
             yield from iterate_innermost(part.items)
@@ -109,7 +116,7 @@ def iterate_innermost(parts: Iterable[Item]) -> Iterator[Item]:
 
 
 def _find_matching_items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
-    """Return the parts that contain all of `words` (M3)."""
+    """Yield the parts that contain all of `words` (rule M3 in the module docstring)."""
     for item in items:
         if build_vocabulary(item.own_text).contains_all(words):
             yield item

@@ -4,9 +4,9 @@ A file name is text too. A person or an agent chose it, or code generated it fro
 the text is replaced, a name that repeats the old text is replaced too.
 
 - A1. If the new text has more trust than the old one, the path retains only words that the new text contains.
-  Code generates the file name. If a folder is not in the new text, the topic of the rules replaces the
-  folders.
-- A2. Otherwise a name that code generated from the old text stays only if the new text contains it.
+  If the file name has other words, code generates a new one. If a folder has other words, the topic that the
+  rules find in the new text replaces all folders.
+- A2. Otherwise, a name that code generated from the old text stays only if the new text contains its words.
 - A3. A name that a person chose stays, except in case A1.
 
 Attacked in tests/attacks/test_hostile_names.py.
@@ -30,7 +30,7 @@ _WORD_SEPARATORS: Final = re.compile(r"[-_ .]+")
 
 
 def choose_path(change: FileChange, is_trusted_more: bool) -> RelPath:  # noqa: FBT001  see `ChooseName`
-    """Return the path of an entry after its text is replaced (A1 to A3).
+    """Return the path of an entry after its text is replaced (rules A1 to A3 in the module docstring).
 
     Args:
         change: the change, with the text before and after.
@@ -62,7 +62,7 @@ def _generate_stem(text: str) -> str:
 
 
 def _is_generated_from(text: str, stem: str) -> bool:
-    """Return whether code generated a name from a text, also with a number or digest at the end."""
+    """Return whether code generated a name from a text; the name may end in a number or a digest."""
     return any(
         stem.startswith(generated) and _NUMBER.fullmatch(stem[len(generated) :]) is not None
         for generated in (_generate_stem(text), build_anonymous_slug(text))
@@ -70,5 +70,5 @@ def _is_generated_from(text: str, stem: str) -> bool:
 
 
 def _contains_name(text: str, stem: str) -> bool:
-    """Return whether a text contains the words of a name, or code would generate the name from it."""
+    """Return whether a text contains all words of a name, or code would generate the name from the text."""
     return _is_generated_from(text, stem) or is_name_in_fact(_WORD_SEPARATORS.sub(" ", stem), text)

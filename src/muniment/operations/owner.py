@@ -17,7 +17,7 @@ from muniment.types import ErasePlan, EraseResult, Explained, IndexResult
 
 
 def explain(context: JobContext, verb: str, unsafe_path: str) -> Explained:
-    """Explain the decision of the policy about a verb on a path.
+    """Return whether the policy allows a verb on a path, and the rule that denies it.
 
     Args:
         context: the memory; the caller closes it.
@@ -25,7 +25,7 @@ def explain(context: JobContext, verb: str, unsafe_path: str) -> Explained:
         unsafe_path: a path such as user/editor/dark-mode.md, or its address.
 
     Raises:
-        BadArguments: unknown verb.
+        BadArguments: the verb is unknown.
     """
     if verb not in list(Verb):
         raise BadArguments(f"unknown verb {verb!r}; use one of {', '.join(Verb)}")
@@ -91,20 +91,20 @@ def erase(
 ) -> ErasePlan | EraseResult:
     """Erase an entry, or everything that a task wrote, permanently.
 
-    The whole history of the file is erased too; see `store.erase`.
+    The whole history of each file is erased too; see `store.erase`.
 
     Args:
         context: the memory; the caller closes it.
-        target: the path of a file, its address, or the id of a task: then every file that it wrote.
+        target: the path or address of a file; or the id of a task, for every file that the task wrote.
         dry_run: report what would be erased; erase nothing.
         cancel: cancels the call, before anything is erased.
 
     Raises:
         NotFound: the memory contains no trace of the target.
-        PathEscape, Refusal, ToolError: not a path of a file that can be erased.
+        PathEscape, Refusal, ToolError: the target is not the path of a file that can be erased.
         InvalidScope: the task wrote to directories that are not bound in this memory.
         StoreConflict: another process wrote a file in the meantime; retry.
-        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: retry.
+        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: the erasure was not completed; retry.
     """
     erase_context = erasing.EraseContext(
         context.state, context.roots, context.policy, context.start_deadline(cancel)

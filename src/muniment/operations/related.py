@@ -1,16 +1,16 @@
-"""Find the entries that are similar to a fact, for the brief of a run, so that the run can update them.
+"""Find the entries that are similar to a fact, so that a run can update them.
 
 The candidates come from the search of recall, and are read and judged in the same way (E2 of
-`recall/recaller.py`). Excluded are entries that the run's policy hides, withheld and expired entries, entries
-with text that addresses an agent against the rules, and entries of other scopes. Each entry that a run
-depends on is a precondition of its commit, whether the model sees it or not.
+`recall/recaller.py`). These are excluded: entries that the run's policy hides; withheld and expired entries;
+entries with text that addresses an agent against the rules; and entries of other scopes. Each entry that a
+run depends on is a precondition of its commit, whether the model sees the entry or not.
 
-R1  The requester relies on an entry for a fact if the entry has at least the requester's trust. It must not
-    end before the fact, or before the item of a list of facts with the same text.
-R2  A fact may replace an entry if the requester has at least the entry's trust, the policy lets the run
-    change the entry, and neither of them ends.
-R3  A language model sees entries with at least the requester's trust or at least workspace trust. Text of
-    agents and external authors does not reach a model for a requester with more trust.
+R1  The requester relies on an entry for a fact if the entry has at least the requester's trust and does not
+    end before the fact. If an item of a list of facts has the text of the entry, the end of this item counts.
+R2  A fact may replace an entry under three conditions: the requester has at least the entry's trust, the
+    policy lets the run change the entry, and neither of the two has an end date.
+R3  A language model sees an entry that has at least the requester's trust, or at least workspace trust. Text
+    of agents and external authors does not reach a model for a requester with more trust.
 
 Separate from `remember.py`, which commits: this module only reads. Attacked in
 tests/units/operations/test_related.py.
@@ -49,14 +49,14 @@ from muniment.types import SimilarEntry
 from muniment.types.keys import RootKey
 
 MAX_RELATED: Final = 8
-"""Entries of a brief."""
+"""Maximum number of related entries in a brief."""
 
 MAX_BODY_CHARS: Final = 4_000
-"""Characters of a related entry; a longer one is a document, which is not a fact and is not replaced by one.
+"""Maximum length of a related entry. A longer one is a document: it is not a fact, and no fact replaces it.
 """
 
 _EXTRA_CANDIDATES: Final = 8
-"""Extra candidates of the search, because some may be excluded."""
+"""Additional candidates of the search, because some of them may be excluded."""
 
 
 _LINKED: Final = f"""
@@ -78,12 +78,12 @@ def find_related(
     """Return the entries that are similar to the fact of a brief, the nearest first; none for a clean run.
 
     Args:
-        brief: of the run.
+        brief: the brief of the run.
         request_trust: the trust of the requester.
         context: the memory.
-        policy: of the run, which may be narrower than that of the place.
+        policy: the policy of the run, which may be narrower than that of `context`.
         deadline: the deadline of the search.
-        find_end: returns when the fact ends, or an item of a list of facts.
+        find_end: returns when a text ends: the fact, or an item of a list of facts.
 
     Raises:
         ManagedMemoryUnavailable, PathEscape, Cancelled, DeadlineExceeded: as `RootReader`.
@@ -153,9 +153,9 @@ def _create_related(
 
 
 def list_dependencies(related: Iterable[RelatedEntry]) -> dict[CanonicalPath, Digest]:
-    """Return the entries that the run depends on.
+    """Return the entries that a run depends on, as the digest of each by its path.
 
-    These are visible to a model, known to the requester, or replaceable.
+    These are the related entries that a model sees, that the requester relies on, or that may be replaced.
     """
     return {
         each.path: each.digest
@@ -165,7 +165,7 @@ def list_dependencies(related: Iterable[RelatedEntry]) -> dict[CanonicalPath, Di
 
 
 def find_linked_entries(context: JobContext, done: CommitRow) -> tuple[SimilarEntry, ...]:
-    """Return the recallable entries that the new entries of a commit are linked to.
+    """Return the entries, among those that a recall may return, to which a commit links its new entries.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
@@ -180,11 +180,16 @@ def find_linked_entries(context: JobContext, done: CommitRow) -> tuple[SimilarEn
 
 
 def _is_visible_to_model(trust: Trust, request: Trust) -> bool:
-    """Return whether a text may be shown to the model of a request (R3)."""
+    """Return whether the model of a request may see a text (rule R3 in the module docstring).
+
+    Args:
+        trust: the trust of the text.
+        request: the trust of the requester.
+    """
     return trust.satisfies(request) or trust.satisfies(Trust.WORKSPACE)
 
 
 @cache
 def _create_stemmer() -> Stemmer:
-    """Return the stemmer of all runs of a process."""
+    """Return the stemmer that all runs of this process share."""
     return Stemmer()

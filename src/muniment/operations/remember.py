@@ -1,22 +1,23 @@
-"""Remember a fact: a headless agent stores it, the broker judges and commits.
+"""Remember a fact: an agent proposes how to store it, the broker judges the proposal and commits it.
 
-1. The request is checked: content, scope, context mode. A secret in it is rejected or redacted.
-2. The run's policy is the operator's, restricted by `clean` if requested, and to writes in one scope if the
-   request has one: a request can only narrow it.
-3. A run: a worker, a model, at most six turns (`agent/runner.py`).
-4. If the run ends with `final_text` and has changes, they are committed; every other end commits nothing
-   (`_raise_unless_final`).
+1. The request is checked: content, scope, context mode. A secret in the content is rejected or redacted.
+2. The run gets the operator's policy. A request can only narrow it: mode `clean` adds the policy `clean`, and
+   a scope in the request limits writes to this scope.
+3. The agent runs with one worker and one model, in at most six turns by default (`agent/runner.py`).
+4. If the run ends with a final text and has changes, they are committed. After any other end, nothing is
+   committed (`_raise_unless_final`).
 5. If an entry that the run depends on changed in the meantime, the run is repeated once within the same
    budget.
-6. The committed or already known text must contain the fact (`content/provenance.py`). If a model's proposal
-   does not, or if it would wait for review because it replaces another author's text, the rules store the
-   fact verbatim. They also do so after any other end that the model caused: wrong paths and names, three
-   denials, a denied change set, no valid response. If the operator prefers an error, the task fails instead
-   (`JobContext.on_model_failure`). A path that leads out (`operations/escapes.py`) fails the task. The result
-   reports it.
+6. The text that is committed, or the entry that already has it, must contain the fact
+   (`content/provenance.py`).
+7. If the model failed, the rules store the fact verbatim, and the result reports this. A model failed if its
+   proposal does not contain the fact, or would wait for review because it replaces another author's text. It
+   also failed after wrong paths and names, three denials, a denied change set, or no valid response. If the
+   operator prefers an error (`JobContext.on_model_failure`), the task fails instead. It always fails if a
+   path leads out of the memory (`operations/escapes.py`).
 
-The outcome is read from the committed change set, never from the model's words: code writes every text in a
-result, an error or a record. The model's last words are returned only on request, as data.
+The result is read from the committed change set, never from the model's words: code writes every text in a
+result, an error or a record. The model's last words are returned only if the request wants them, as data.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def remember(
     observe: Observer = lambda _: None,
     witness: Witness = lambda _: None,
 ) -> RememberResult:
-    """Carry out one request; errors are returned in the result's `error`, never raised.
+    """Store the fact of a request in the memory; return an error in the result's `error`, never raise it.
 
     Args:
         request: the fact to remember, from an untrusted caller.
@@ -132,7 +133,7 @@ def remember(
 
 
 def _run_remember(task: RememberJob) -> RememberResult:
-    """Run steps 1 to 6."""
+    """Check the request, run the agent and commit its proposal (steps 1 to 7 in the module docstring)."""
     _reject_secret(task.request, task.context)
     task.content = check_content(task.request.content)
     earlier = task.find_earlier(task.context.state.compute_keyed_digest(task.content))
@@ -155,7 +156,7 @@ def _run_remember(task: RememberJob) -> RememberResult:
 
 
 def _create_repeated_result(task: RememberJob, done: CommitRow) -> RememberResult:
-    """Return the result of a task that has committed before, as far as the ledger knows it."""
+    """Return the result of a task that committed earlier, from its commit in the ledger."""
     paths = tuple(change.path for change in done.known_changes if change.kind != "delete")
     entries = [entry for each in done.changes if (entry := _parse_result(each)) is not None]
     result = task.create_result()
@@ -177,7 +178,7 @@ def _create_repeated_result(task: RememberJob, done: CommitRow) -> RememberResul
 
 
 def _public_error(task: RememberJob, problem: MunimentError | ModelError) -> MunimentError | ModelError:
-    """Return a problem as callers may see it: without a path or text that a model chose."""
+    """Return the error that callers get for a problem, without a path or text that a model chose."""
     match problem:
         case PathEscape():
             requested = describe_path(problem.requested, task.context.state, task.context.roots)
@@ -192,7 +193,7 @@ def _public_error(task: RememberJob, problem: MunimentError | ModelError) -> Mun
 
 
 def _collect_event_fields(result: RememberResult) -> dict[str, object]:
-    """Return the fields of the event at the end of a task."""
+    """Return the fields of the event that is logged at the end of a task."""
     escape = result.error if isinstance(result.error, PathEscape) else None
     return {
         "run": RUN_NAME,
@@ -209,13 +210,13 @@ def _collect_event_fields(result: RememberResult) -> dict[str, object]:
 
 
 def _reject_secret(request: RememberRequest, context: JobContext) -> None:
-    """Reject a fact that was queued without its secret, unless the policy accepts the rest."""
+    """Reject a fact that was queued without its secret, unless the policy redacts secrets."""
     if request.secret is not None and (not request.content or context.policy.content.secrets != "redact"):
         raise RememberRefused("rejected: the text contains a possible secret; remove it")
 
 
 def _prepare_run(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
-    """Run step 2, and the part of step 1 that does not concern the fact."""
+    """Check context mode, end date and scope of a request, and return the brief and the policy of its run."""
     request, context = task.request, task.context
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
@@ -242,6 +243,9 @@ def _redact_secrets(fact: str, policy: Policy) -> str:
     """Return a fact as a model may see it, without secrets.
 
     A model cannot put a secret that it never saw into a name or title.
+
+    Raises:
+        RememberRefused: the fact contains a secret that the policy does not redact.
     """
     if policy.content.secrets == "redact":
         fact = redact_secrets(fact)
@@ -252,7 +256,7 @@ def _redact_secrets(fact: str, policy: Policy) -> str:
 
 
 def _run_with_list_fallback(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult:
-    """Run the attempts; if the rules cannot store a list of facts item by item, store it as one entry."""
+    """Run the task; if the rules cannot store a list of facts item by item, store the list as one entry."""
     try:
         return _run_with_retry(task, brief, policy)
     except (JobFailed, RememberRefused, RememberNoUpdate):
@@ -264,7 +268,7 @@ def _run_with_list_fallback(task: RememberJob, brief: Brief, policy: Policy) -> 
 
 
 def _run_with_retry(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult:
-    """Run step 5: retry at most once, after a conflict, with the rest of the budget."""
+    """Run one attempt; after a conflict with another writer, retry once with the rest of the budget."""
     try:
         return _run_attempt(task, brief, policy)
     except StoreConflict as problem:
@@ -277,7 +281,7 @@ def _run_with_retry(task: RememberJob, brief: Brief, policy: Policy) -> Remember
 
 
 def _run_attempt(task: RememberJob, brief: Brief, policy: Policy) -> RememberResult:
-    """Run steps 3 and 4 once."""
+    """Run the agent once, and commit its proposal if the run ended with a final text."""
     context, deadline = task.context, Deadline(task.budget.deadline, task.cancel)
     brief = replace(brief, related=find_related(brief, task.trust, context, policy, deadline, task.find_end))
     with Sandbox.for_run(
@@ -321,7 +325,16 @@ def _commit_or_report(
     indexes: Collection[Scope],
     scopes: RunScopes,
 ) -> RememberResult:
-    """Commit the proposal of a finished run, or return the other outcome of the run."""
+    """Commit the proposal of a finished run; if it has no changes, return or raise the reason.
+
+    Args:
+        task: the job.
+        brief: the brief of the run.
+        box: the sandbox with the proposal.
+        outcome: the end of the run.
+        indexes: the scopes whose index the model saw.
+        scopes: the scopes in which the run may write, and the others.
+    """
     done = _commit_or_fall_back(task, brief, box, outcome, indexes)
     if (earlier := task.find_faster_commit(done)) is not None:
         return _create_repeated_result(task, earlier)
@@ -336,7 +349,7 @@ def _commit_or_report(
 def _commit_or_fall_back(
     task: RememberJob, brief: Brief, box: Sandbox, outcome: RunOutcome, indexes: Collection[Scope]
 ) -> CommitResult:
-    """Commit as `_commit_proposal`; treat a denied proposal as a failure of its model."""
+    """Commit the proposal of a run; treat a denied proposal as a failure of the model."""
     try:
         return _commit_proposal(task, brief, box, outcome, indexes)
     except RememberRefused as refused:
@@ -351,11 +364,18 @@ def _commit_or_fall_back(
 def _commit_proposal(
     task: RememberJob, brief: Brief, box: Sandbox, outcome: RunOutcome, indexes: Collection[Scope]
 ) -> CommitResult:
-    """Commit the proposal of a run that saw some indexes, in the words of the fact as far as possible.
+    """Commit the proposal of a run, with labels and names from the text of the fact.
+
+    Args:
+        task: the job.
+        brief: the brief of the run.
+        box: the sandbox with the proposal.
+        outcome: the end of the run.
+        indexes: the scopes whose index the model saw.
 
     Raises:
-        FallBackToRules: it does not contain the fact, or it would wait for review because a model's words
-            replace another author's, although the rules could store the fact.
+        FallBackToRules: the proposal does not contain the fact. Or it would wait for review because a model's
+            words replace another author's text, although the rules could store the fact.
         Exception: as `Sandbox.commit`.
     """
     labels = FactLabels(task, brief.fact, brief.related)
@@ -376,7 +396,7 @@ def _commit_proposal(
             raise task.create_replacement_error()
         needs_review = previous_trust is not None and not (ruling.author_trust or ruling.trust).satisfies(
             previous_trust
-        )  # In a review.
+        )  # A change that a review must approve.
         is_change = draft.before is not None and draft.after is not None and not needs_review
         if is_change and labels.drops_statement(draft.after or b"", draft.before or b""):
             raise task.create_replacement_error()
@@ -398,9 +418,9 @@ def _commit_proposal(
 
 
 def _create_run_scopes(task: RememberJob, brief: Brief, policy: Policy) -> RunScopes:
-    """Return the scopes of a run.
+    """Return the scopes in which a run may write, and the other scopes of its policy.
 
-    A scope without a directory counts as writable unless the request excludes it.
+    A scope without a directory counts as writable, unless the request names a scope.
     """
     roots = task.context.roots
     absent = () if task.request.scope else (scope for scope in policy.scopes if scope not in roots)
@@ -409,14 +429,16 @@ def _create_run_scopes(task: RememberJob, brief: Brief, policy: Policy) -> RunSc
 
 
 def _raise_unless_final(task: RememberJob, outcome: RunOutcome, scopes: RunScopes) -> None:
-    """Map the end of a run to its outcome: return for `final_text`, raise for all others."""
+    """Return if a run ended with a final text; raise the error for any other end."""
     if outcome.ended_by not in {"final_text", "deadline", "cancelled", "worker_lost"}:
         _raise_escape(task, outcome, scopes)
     match outcome.ended_by:
         case "final_text":
             return
         case "escape":
-            error = outcome.escape or create_failure("the agent tried to leave the memory")
+            error = outcome.escape or create_failure(
+                "the agent tried to leave the memory; nothing was written"
+            )
             raise task.choose_failure(error, "it gave an invalid path")
         case "refusals":
             why = "three of its calls were denied"
@@ -439,12 +461,13 @@ def _raise_unless_final(task: RememberJob, outcome: RunOutcome, scopes: RunScope
 
 
 def _raise_escape(task: RememberJob, outcome: RunOutcome, scopes: RunScopes) -> None:
-    """Raise if a run that commits nothing tried to leave the memory; the rules do not store the fact then.
+    """Raise if a run that commits nothing tried to leave the memory or the scope of its request.
 
-    `operations.escapes` defines which paths lead out. A read counts only if denials ended the run.
+    The rules then do not store the fact. `operations.escapes` defines which paths lead out. A read counts
+    only if denials ended the run.
 
     Raises:
-        PathEscape: a write leads out.
+        PathEscape: a write leads out of the memory.
         RememberRefused: denials ended the run, and a read leads out or a write leads to another scope.
         JobError: a write leads to another scope than that of the request.
     """
@@ -464,12 +487,19 @@ def _raise_escape(task: RememberJob, outcome: RunOutcome, scopes: RunScopes) -> 
 def _report_unchanged(
     task: RememberJob, outcome: RunOutcome, known: Collection[str], scopes: RunScopes
 ) -> RememberResult:
-    """Return the result of a run without a proposal: already known, denied or idle."""
+    """Return the result of a run without changes if the fact is already known; raise the reason if not.
+
+    Args:
+        task: the job.
+        outcome: the end of the run.
+        known: the paths of the entries that contain the fact.
+        scopes: the scopes in which the run may write, and the others.
+    """
     if known:
         summary = f"{ALREADY_KNOWN}: {', '.join(sorted(known))}"
         if task.request.expires is not None:
             task.notes.append(
-                "the fact was already known, and its end was not changed: forget it first, or edit the entry"
+                "the fact was already known, and its end was not changed; forget it first, or edit the entry"
             )
         detail = _quote_last_words(task, outcome)
         return replace(
@@ -514,7 +544,7 @@ def _create_result(task: RememberJob, outcome: RunOutcome, done: CommitResult) -
 
 
 def _quote_last_words(task: RememberJob, outcome: RunOutcome) -> str | None:
-    """Return the model's last words as data, if requested."""
+    """Return the model's last words, quoted as data, if the request wants them; otherwise None."""
     return quote_model_text(outcome.final_text, create_fence_token()) if task.request.detail else None
 
 
@@ -523,10 +553,10 @@ def _was_denied(outcome: Outcome) -> bool:
 
 
 def _find_known_entries(task: RememberJob, box: Sandbox, outcome: RunOutcome) -> dict[str, str]:
-    """Return the entries that the agent read and that its last words cite: text by path without links.
+    """Return the texts of the entries that the agent read and that its last words cite, by path.
 
-    Only entries that the caller may rely on count: of at least the caller's trust, and not ending before the
-    fact.
+    Links in the paths are resolved. An entry counts only if it has at least the caller's trust and does not
+    end before the fact.
     """
     context, known = task.context, dict[str, str]()
     for read_path in outcome.read:
@@ -545,9 +575,9 @@ def _find_known_entries(task: RememberJob, box: Sandbox, outcome: RunOutcome) ->
 
 
 def _describe_denial(outcome: Outcome) -> str:
-    """Return why a call was denied, in a text of this program.
+    """Return why a call was denied, in words of this program.
 
-    A path quoted in a denial comes from the model.
+    The denial itself may quote a path that the model chose.
     """
     match outcome.code:
         case "refused":
@@ -563,7 +593,7 @@ def _describe_denial(outcome: Outcome) -> str:
 def _create_lowest_trust_rule(
     context: JobContext, box: Sandbox, labels: FactLabels, indexes: Collection[Scope]
 ) -> Callable[[], Trust | None]:
-    """Return a function that returns the lowest trust of all text that a run saw, or None."""
+    """Return a function that returns the lowest trust of all text that a run saw, or None if it saw none."""
 
     def find_lowest_trust() -> Trust | None:
         created_paths = {change.path for change in box.changes() if change.kind == "create"}
@@ -581,7 +611,7 @@ def _create_lowest_trust_rule(
 def _read_trust(
     context: JobContext, box: Sandbox, path: CanonicalPath, created_paths: Collection[str]
 ) -> Trust | None:
-    """Return the trust of the file at a displayed path, or None if the run wrote that file itself."""
+    """Return the trust of a file that the model saw, or None if the run created the file itself."""
     try:
         found = box.resolve_links(path)
         content = context.read_file(found)

@@ -1,4 +1,4 @@
-"""The state of a remember over its attempts, and the failures that fall back to the rules."""
+"""The state of a remember task (`RememberJob`), and the failures after which the rules store the fact."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from muniment.types import RememberRequest, RememberResult, SimilarEntry
 KIND: Final = "remember"
 
 EXPIRY_CHARS: Final = 32
-"""Characters of an invalid expiry that an error quotes."""
+"""Maximum number of characters that an error quotes from an invalid expiry."""
 
 
 class FallBackToRules(Exception):
-    """The model failed to store the fact, and the rules do it. The message contains the reason."""
+    """Failure of the model to store the fact, after which the rules store it. The message is the reason."""
 
 
 class RememberJob(Job):
-    """The state of one request that stays the same over its attempts.
+    """One remember task. All attempts of the task use the same object.
 
     Attributes:
+        content: the text of the fact, after `check_content`.
         ends: when the fact ends; None: never.
-        confinement: the confinement of the last run's worker; None: the run did not start a worker.
-        similar: entries that the new ones of the last run are linked to, by path.
+        confinement: the confinement of the last run's worker; None: no worker was started.
+        similar: the existing entries that the new entries of the last run are linked to, by path.
     """
 
     kind = KIND
@@ -58,7 +59,7 @@ class RememberJob(Job):
         self.similar: Mapping[str, SimilarEntry] = {}
 
     def create_result(self) -> RememberResult:
-        """Return the result of a task that has not written anything."""
+        """Return the result of this task for the case that it wrote nothing."""
         members = self.create_common_members() | {"notes": (*self.context.advice, *self.notes)}
         return RememberResult(
             **members,
@@ -69,9 +70,13 @@ class RememberJob(Job):
         )
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
-        """Check that the written or cited texts contain `fact` (step 6).
+        """Check that the texts that a run wrote or cited contain `fact`.
 
         If the rules stored a list of facts, the texts must contain all its items.
+
+        Raises:
+            FallBackToRules: the texts of a language model do not contain the fact.
+            JobFailed: the rules could not store a part of the list.
         """
         if not self.uses_rules:
             if not contains_fact(tuple(texts), fact):
@@ -83,24 +88,33 @@ class RememberJob(Job):
             raise create_failure("a part of the list could not be stored; nothing was written")
 
     def describe_model_failure(self, why: str) -> str:
-        """Return an error message that gives the model as the cause, and what to do."""
+        """Return an error message for a failure of the model, with the reason and advice for the user."""
         if self.uses_rules:
             return f"{why}; nothing was written"
         return f"{describe_model_failure(self.model.name, why)}; nothing was written; {MODEL_ADVICE}"
 
     def choose_failure(self, error: MunimentError, why: str) -> Exception:
-        """Return the exception to raise if the model failed: `error`, or a fall back to the rules."""
+        """Return the exception to raise after a failure of the model.
+
+        This is `error` if the rules may not take over, and `FallBackToRules` otherwise.
+        """
         is_final = self.uses_rules or self.context.on_model_failure == "fail"
         return error if is_final else FallBackToRules(why)
 
     def create_replacement_error(self) -> Exception:
-        """Return the exception to raise if a change would replace an entry that it may not replace."""
+        """Return the exception for a change that would replace an entry although it must not."""
         if self.uses_rules:
-            return RememberRefused("rejected: a fact that ends must be a separate entry")
+            return RememberRefused(
+                "rejected: a fact with an end date must be a separate entry; nothing was written"
+            )
         return FallBackToRules("it would have replaced an entry with text that is not from the fact")
 
     def find_end(self, text: str) -> End | None:
-        """Return when a text ends: an item of a list by its own text, unless the caller gave an end."""
+        """Return when the fact in `text` ends, or None if it never ends.
+
+        If the request has no expiry, an item of a list of facts ends at the date in its own text. Any other
+        text ends when the whole fact ends.
+        """
         content = (
             redact_secrets(self.content) if self.context.policy.content.secrets == "redact" else self.content
         )
@@ -111,7 +125,7 @@ class RememberJob(Job):
         return self.ends
 
     def covers_end(self, content: bytes) -> bool:
-        """Return whether an entry does not end before the fact, or the items of a list in it."""
+        """Return whether an entry is valid at least as long as the fact, or as the items of a list in it."""
         entry, items = parse(content), split_separate_items(self.content)
         contained_items = [
             item for item in items if build_comparison_key(item) in list_statements(entry.body)
@@ -120,12 +134,12 @@ class RememberJob(Job):
 
 
 def create_failure(message: str) -> JobFailed:
-    """Return the error of a failed remember."""
+    """Return the error of a failed remember, with this message."""
     return JobFailed(message, code="remember_failed")
 
 
 def read_body(content: bytes) -> str:
-    """Return the text of an entry; empty if the file is invalid."""
+    """Return the body of an entry, or an empty text if the file is invalid."""
     try:
         return parse(decode(content)).body
     except ToolError:
@@ -133,7 +147,7 @@ def read_body(content: bytes) -> str:
 
 
 def determine_end(request: RememberRequest, fact: str) -> End | None:
-    """Return when a fact ends: as the caller requested, or else by its own text."""
+    """Return when a fact ends: at the date in the request, or else at the date that its text states."""
     if request.expires is None:
         return find_text_end(fact)
     try:
@@ -147,6 +161,6 @@ def determine_end(request: RememberRequest, fact: str) -> End | None:
 
 
 def find_text_end(text: str) -> End | None:
-    """Return the end that a text states, if any."""
+    """Return the end that a text states, or None if it states no end."""
     day = find_end(text, compute_local_day())
     return None if day is None else End(day)

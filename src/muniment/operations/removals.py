@@ -1,7 +1,7 @@
-"""Entries that jobs removed, as results list them, also for a commit from the past.
+"""The removals of entries and parts, as the results of forget and dream list them.
 
-For a past commit the list is derived from its stored bytes and today's policy. It may report the other one of
-two items of a list with the same text, and it omits bytes that were erased since.
+For a commit from the past, the list is derived from its stored bytes and today's policy. If two items of a
+list have the same text, it may report the other one. It omits bytes that were erased since.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LINE_BREAK: Final = re.compile("\r\n|\n|\r")
 
 
 def describe_removal(path: CanonicalPath, entry: Entry, text: str) -> RemovedEntry:
-    """Return an entry, or a part of one, as results report its removal.
+    """Return an entry, or a part of one, in the form in which a result reports its removal.
 
     Args:
-        path: of the entry.
+        path: the path of the entry.
         entry: the entry before the removal.
-        text: its name, or the text of the part; only the start is reported.
+        text: the name of the entry, or the text of the part; only the start is reported.
     """
     start = text[: 10 * MAX_DESCRIPTION_CHARS]
     return RemovedEntry(read_topic(entry), shorten(clean_line(start), MAX_DESCRIPTION_CHARS), path.text)
@@ -43,7 +43,7 @@ def describe_removal(path: CanonicalPath, entry: Entry, text: str) -> RemovedEnt
 def describe_part_removals(
     path: CanonicalPath, entry: Entry, parts: Sequence[Item]
 ) -> Iterator[RemovedEntry]:
-    """Return some parts of an entry as results report their removal, each with its line number."""
+    """Yield parts of an entry as a result reports their removal, each with its line number."""
     body_offset = len(entry.text) - len(entry.body)
     line_ends = [found.end() for found in _LINE_BREAK.finditer(entry.text)] if parts else []
     for part in parts:
@@ -59,20 +59,23 @@ def read_topic(entry: Entry) -> str:
 
 
 def list_topics(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
-    """Return the topics of the entries that a commit changed, sorted, if their bytes are known."""
+    """Return the sorted topics of the entries that a commit changed, without those with erased bytes."""
     known = (each.change.before or each.change.after for each in changes if not each.is_erased)
     return tuple(sorted({read_topic(parse(data)) for data in known if data is not None}))
 
 
 def list_forgotten(context: JobContext, done: CommitRow) -> tuple[RemovedEntry, ...]:
-    """Return the entries and items that the commit of a forget removed, if their bytes are known."""
+    """Return the entries and items that a forget removed; those with erased bytes are omitted."""
     return tuple(
         each for item in done.changes if not item.is_erased for each in _list_removals(context, item)
     )
 
 
 def list_expired(context: JobContext, done: CommitRow) -> frozenset[str]:
-    """Return the paths that the commit of a dream removed because they had expired, if that is known."""
+    """Return the paths that the commit of a dream removed because they had expired.
+
+    Paths whose bytes were erased since are omitted.
+    """
     found: set[str] = set()
     for item in done.changes:
         path, before = item.change.path, item.change.before
@@ -97,7 +100,13 @@ def _list_removals(context: JobContext, item: ChangeRow) -> Iterator[RemovedEntr
 
 
 def _read_name(context: JobContext, item: ChangeRow, data: bytes) -> str:
-    """Return the name of an entry, or the name of its file if its text is withheld."""
+    """Return the name of an entry, or its file name if its text is withheld.
+
+    Args:
+        context: the memory.
+        item: the change that removed the entry.
+        data: the bytes of the entry.
+    """
     path = item.change.path
     is_from_ledger = find_source(context.state, item.root, path.rel, digest(data)) is not None
     if (
@@ -109,7 +118,10 @@ def _read_name(context: JobContext, item: ChangeRow, data: bytes) -> str:
 
 
 def _find_removed_items(items: Sequence[Item], remaining: Sequence[Item]) -> Iterator[Item]:
-    """Return the items that are not in `remaining`, which has the remaining ones in the same order."""
+    """Yield the items that are missing in `remaining`, the items of the same file after a removal.
+
+    The items in `remaining` have the same order as in `items`.
+    """
     unmatched = list(remaining)
     for each in items:
         if unmatched and unmatched[0].own_text.strip() == each.own_text.strip():
@@ -119,7 +131,7 @@ def _find_removed_items(items: Sequence[Item], remaining: Sequence[Item]) -> Ite
 
 
 def compute_preview_digest(context: JobContext, kind: str, change_sets: Iterable[ChangeSet]) -> str | None:
-    """Return the digest of exactly the changes that would be made, or None without changes.
+    """Return a digest of exactly the changes that a job would make, or None without changes.
 
     The digest is keyed: a caller can only know it from the preview.
     """
@@ -129,10 +141,15 @@ def compute_preview_digest(context: JobContext, kind: str, change_sets: Iterable
 
 
 def check_preview(requested_digest: str | None, current_digest: str | None, *, is_dry: bool) -> None:
-    """Check that the changes are those of the preview whose digest a request contains.
+    """Check that the current changes are those of the preview whose digest a request contains.
+
+    Args:
+        requested_digest: the digest in the request; None: accept any changes.
+        current_digest: the digest of the current changes.
+        is_dry: accept any changes, because this is a preview.
 
     Raises:
-        JobError: the changes have another digest now; `preview_changed`.
+        JobError: the changes have another digest now; its code is `preview_changed`.
     """
     if not is_dry and requested_digest not in {None, current_digest}:
         raise JobError(

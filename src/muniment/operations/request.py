@@ -11,21 +11,29 @@ from muniment.kernel.normal_forms import MAX_MARKS, find_overlong_run
 from muniment.names import MAX_FACT_BYTES
 
 MAX_TASK_CHARS: Final = 100
-"""Characters of a task's id."""
+"""Maximum number of characters of a task id."""
 
 MAX_QUERY_BYTES: Final = MAX_FACT_BYTES
-"""Bytes of a query, as many as a fact may have: a caller may forget a fact by sending its text."""
+"""Maximum number of bytes of a query. It equals the limit of a fact: a caller may forget a fact by its text.
+"""
 
 MAX_QUERY_WORDS: Final = 64
-"""Significant words of a query, enough for a few sentences. Every entry is searched for all of them."""
+"""Maximum number of significant words of a query, enough for a few sentences.
+
+Every entry is searched for all of these words.
+"""
 
 MAX_LISTED_PATHS: Final = 10
-"""Paths that an error lists, or a response as near matches; a preview lists every path that would be removed.
+"""Maximum number of paths in an error, and of near entries in a response.
+
+A preview lists every path that would be removed, without this limit.
 """
 
 
 def check_content(content: str) -> str:
-    """Return `content` trimmed, without needless invisible characters, with U+FFFD for lone surrogates.
+    """Validate the text of a fact or query, and return it cleaned.
+
+    White space at both ends and needless invisible characters are removed; a lone surrogate becomes U+FFFD.
 
     Raises:
         InvalidContent: the text is empty or too long, or contains NUL or too many combining marks in a row.
@@ -44,14 +52,14 @@ def check_content(content: str) -> str:
 
 
 def check_query(query: str, purpose: str = "recall") -> str:
-    """Validate `query` like a fact (`check_content`) and return it.
+    """Validate the text of a query as `check_content` does, and return it cleaned.
 
     Args:
         query: any text.
-        purpose: a verb for the message.
+        purpose: the verb in the message about an empty query: "describe what to recall".
 
     Raises:
-        InvalidContent: the query is empty (with a message for this case), or `check_content` rejects it.
+        InvalidContent: the query is empty, or `check_content` rejects it.
     """
     if not query.strip():
         raise InvalidContent(f"the query is empty: describe what to {purpose}")

@@ -1,12 +1,14 @@
-"""Approve a pending review: the owner accepts exactly the displayed change set.
+"""Operations of the owner on past and pending changes: history, review and undo.
 
-A1 The digest covers the final text, its preconditions, the trusts and roots, and the current policy. Another
-   digest approves nothing.
+An approval commits a pending review: the owner accepts exactly the displayed change set.
+
+A1 The digest of a review covers the final text, its preconditions, the trusts and roots, and the current
+   policy. An approval with another digest is rejected.
 A2 The judge runs again: paths, quotas, secrets and every other content gate apply as always. An approval only
    satisfies the reasons for the review.
 A3 The preconditions must still be true; otherwise nothing is written, and the review stays pending.
-A4 It commits at most once, under a separate task, with the displayed trusts. Its result is read from the
-   ledger, also if an operation fails after the commit.
+A4 A review commits at most once, under a separate task, with the displayed trusts. The result of the approval
+   is read from the ledger, even if an operation fails after the commit.
 """
 
 from __future__ import annotations
@@ -95,10 +97,10 @@ STATE_TEXTS: Final[Mapping[str, str]] = {
     "removed": "was removed by this task",
     "missing": "existed after this task, and was removed by hand since",
 }
-"""The text about a file, by `Origin.state`."""
+"""The text that describes the present state of a file, by `Origin.state`."""
 
 CHANGE_TEXTS: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed", "delete": "removed"}
-"""The text about a file, by `Change.kind`."""
+"""The word for a change of a file, by `Change.kind`."""
 
 
 def load_history(
@@ -108,11 +110,11 @@ def load_history(
 
     Args:
         context: the bound roots and the state.
-        unsafe_path: a file, directory or scope; None: the whole memory.
+        unsafe_path: only commits that changed this file, directory or scope; None: the whole memory.
         limit: the maximum number of steps.
 
     Raises:
-        PathEscape, Refusal: not a path of the memory.
+        PathEscape, Refusal: the path is invalid in this memory.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     unsafe_path = None if unsafe_path is None else parse_address(unsafe_path).removesuffix("/")
@@ -121,13 +123,13 @@ def load_history(
 
 
 def load_origin(context: JobContext, unsafe_path: str) -> Origin:
-    """Return the origin of a file, and whether it still is as committed.
+    """Return the origin of a file, and whether it still has the committed content.
 
     Raises:
-        PathEscape, Refusal: not a path of the memory, or not a plain file.
-        NotFound: the file does not exist and never did.
+        PathEscape, Refusal: the path is invalid in this memory, or does not lead to a regular file.
+        NotFound: the file does not exist, and the ledger does not know it.
         Erased: the file was erased.
-        ToolError: it cannot be read.
+        ToolError: the file cannot be read.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = context.resolve_path(unsafe_path)
@@ -141,11 +143,11 @@ def load_origin(context: JobContext, unsafe_path: str) -> Origin:
 
 
 def read_content(context: JobContext, unsafe_path: str, task: str) -> bytes | None:
-    """Return the bytes of a file after a task, or None if the task removed it.
+    """Return the content that a file had after a task, or None if the task removed the file.
 
     Raises:
-        PathEscape, Refusal: not a path of the memory.
-        NotFound: the task did not change it.
+        PathEscape, Refusal: the path is invalid in this memory.
+        NotFound: the task did not change the file.
         Erased: the bytes are no longer known.
         ManagedMemoryUnavailable: the state cannot be used.
     """
@@ -154,9 +156,9 @@ def read_content(context: JobContext, unsafe_path: str, task: str) -> bytes | No
 
 
 def diff_task(context: JobContext, unsafe_path: str, task: str) -> tuple[str, ...]:
-    """Return the changes of a task to a file, line by line.
+    """Return the changes of a task to a file, line by line, in the format of a review.
 
-    The format is that of a review. Raises as `read_content`.
+    Raises as `read_content`.
     """
     path = context.resolve_path(unsafe_path)
     key = context.read_root_key(path.scope)
@@ -168,13 +170,13 @@ def diff_task(context: JobContext, unsafe_path: str, task: str) -> tuple[str, ..
 
 
 def list_pending(context: JobContext) -> tuple[PendingChange, ...]:
-    """Return the pending reviews of a memory that only concern its bound roots."""
+    """Return the pending reviews of a memory that concern only its bound roots."""
     keys = context.map_keys_to_scopes().keys()
     return tuple(each for each in read_pending(context.state) if keys >= set(each.roots.values()))
 
 
 def list_reviews(context: JobContext) -> tuple[Review, ...]:
-    """List the pending reviews of a memory, as the library and the daemon return them."""
+    """Return the pending reviews of a memory in the form for callers of the library and the daemon."""
     return tuple(
         Review(
             review_id=each.id,
@@ -188,11 +190,11 @@ def list_reviews(context: JobContext) -> tuple[Review, ...]:
 
 
 def show_review(review_id: str, context: JobContext) -> ReviewShown:
-    """Return a pending review as it would be approved now.
+    """Return a pending review as it would be approved now, with the digest that an approval needs.
 
     Raises:
-        NotFound, ReviewClosed: no such pending review.
-        InvalidScope: it concerns other directories.
+        NotFound, ReviewClosed: the id is unknown, or the review was already decided.
+        InvalidScope: the review concerns directories that are not bound.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     pending_review = load_pending(context.state, review_id)
@@ -218,21 +220,21 @@ def show_review(review_id: str, context: JobContext) -> ReviewShown:
 def approve_review(
     review_id: str, digest: str, context: JobContext, *, cancel: Cancel | None = None
 ) -> ReviewDecision:
-    """Commit a pending review (A1 to A4).
+    """Commit a pending review (rules A1 to A4 in the module docstring).
 
     Args:
-        review_id: of the review.
-        digest: as `show_review` returned it.
+        review_id: the id of the review.
+        digest: the digest that `show_review` returned.
         context: the policy, roots and state; the caller closes them.
         cancel: cancels the call; a commit that has begun to write is completed.
 
     Raises:
-        NotFound, ReviewClosed: no such pending review, or another request decided it first.
-        ReviewChanged: the digest differs.
-        InvalidScope: it concerns other directories.
-        StoreConflict: a precondition is no longer true. It stays pending.
-        Refusal, ToolError, PathEscape: the judge denies it. It stays pending.
-        DeadlineExceeded, Cancelled: nothing was written. It stays pending.
+        NotFound, ReviewClosed: the id is unknown, or another request decided the review first.
+        ReviewChanged: the review has another digest now.
+        InvalidScope: the review concerns directories that are not bound.
+        StoreConflict: a precondition is no longer true. The review stays pending.
+        Refusal, ToolError, PathEscape: the judge denies the change. The review stays pending.
+        DeadlineExceeded, Cancelled: nothing was written. The review stays pending.
         ManagedMemoryUnavailable: nothing was written, or the write is rolled back before the next change.
     """
     state = context.state
@@ -278,7 +280,14 @@ def approve_review(
 def _recover_approval(
     state: State, review_id: str, task: str, problem: ManagedMemoryUnavailable
 ) -> ReviewDecision:
-    """Return the result of an approval that was committed before an error; raise the error if it was not."""
+    """Return the result of an approval if it was committed before an error; otherwise raise the error.
+
+    Args:
+        state: the state of the memory.
+        review_id: the id of the review.
+        task: the id of the task that commits the review.
+        problem: the error.
+    """
     commit_row = find_commit(state, task)
     if commit_row is None:
         raise problem
@@ -295,11 +304,11 @@ def _recover_approval(
 
 
 def reject_review(review_id: str, context: JobContext, *, cancel: Cancel | None = None) -> ReviewDecision:
-    """Decide that a change set is never committed.
+    """Reject a pending review, so that its change is never committed.
 
     Raises:
         NotFound, ReviewClosed, InvalidScope: as `approve_review`.
-        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
+        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: the review stays pending.
     """
     reject_pending(context.state, review_id, context.roots, context.start_deadline(cancel), timestamp())
     return ReviewDecision(
@@ -324,12 +333,13 @@ DECIDED_BY: Final = "code"
 def undo_task(
     task: str, context: JobContext, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None
 ) -> UndoResult:
-    """Undo the changes of `task`; errors are returned in the result's `error`, never raised.
+    """Undo the changes of a task; return an error in the result's `error`, never raise it.
 
     Args:
-        task: id of the task.
+        task: the id of the task to undo.
         context: the policy, roots and state; the caller closes them.
-        trust: of the caller; a change that would replace text of a higher trust waits for the owner's review.
+        trust: the trust of the caller; a change that would replace text of a higher trust waits for the
+            owner's review.
         cancel: cancels the call; a commit that has begun to write is completed.
     """
     run = replace(create_run(context, "undo", choose_task_id("undo", None), trust, DECIDED_BY), undoes=task)
@@ -395,11 +405,11 @@ def _run_undo(task: str, run: Run, context: JobContext, deadline: Deadline) -> U
 
 
 def _find_scopes(commit_row: CommitRow, context: JobContext) -> list[Scope]:
-    """Return the current scope of each change.
+    """Return the current scope of each change in a commit.
 
     Raises:
-        Erased: the changes of the task are no longer known.
-        InvalidScope: it changed a directory that is not bound in this memory.
+        Erased: the changes of the commit are no longer known.
+        InvalidScope: the commit changed a directory that is not bound in this memory.
     """
     erased = [item.change.path.text for item in commit_row.changes if item.is_erased]
     if erased:
@@ -418,6 +428,11 @@ def _find_scopes(commit_row: CommitRow, context: JobContext) -> list[Scope]:
 
 def _build_undo(changes: Sequence[ChangeRow], scopes: Sequence[Scope], context: JobContext) -> ChangeSet:
     """Return the change set that undoes `changes`.
+
+    Args:
+        changes: the changes of the task.
+        scopes: the current scope of each change.
+        context: the memory.
 
     Raises:
         UndoOverlap: a file was changed since the task.
@@ -444,7 +459,7 @@ def _is_unchanged_since(context: JobContext, path: CanonicalPath, left: bytes | 
 
 
 def _read_trust(draft: FileChange, context: JobContext) -> Trust:
-    """Return the trust of restored bytes (U1)."""
+    """Return the trust of the bytes that an undo restores, as the ledger has it."""
     if draft.after is None:
         return context.policy.get_trust(draft.path.scope)
     return context.read_trust(draft.path, draft.after)

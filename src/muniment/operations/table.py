@@ -1,6 +1,7 @@
 """The table of operations: every operation on a memory, and its name on each surface.
 
-A cell contains the name on that surface. A cell that begins with `no: ` gives the reason why the surface
+A surface is a way to call an operation: library, HTTP, MCP, command line, ACP, page. A cell of the table has
+the name of the operation on one surface. A cell that begins with `no: ` gives the reason why this surface
 lacks the operation. The library, `AsyncMemory`, `Client` and `AsyncClient` have a method with the operation's
 name, and the same argument names and defaults, except for those of `OWN_ARGUMENTS`.
 tests/surface/test_operations.py checks every surface against this table.
@@ -33,19 +34,19 @@ _TASKS: Final = f"{NOT_OFFERED}hosts queue tasks alone"
 
 
 class OperationRow(NamedTuple):
-    """An operation.
+    """An operation, and its name on each surface.
 
     Attributes:
-        result: its type in `muniment.types`; a class of another module is given with its module.
+        result: the type of the result in `muniment.types`; a type of another module is given with its module.
         caller: who may call it over HTTP: `any` token, which sees only visible entries, or only the `owner`.
         previews: the surfaces that can preview the operation: `library`, `HTTP`, `MCP`, `CLI`. Over HTTP a
             remember is queued, and judged when it runs.
-        http: method and path, below the path of the memory.
-        mcp: tool.
-        cli: command.
-        acp: method.
-        page: view or action.
-        library: empty: a method with the operation's name, also on every client.
+        http: the HTTP method and path, below the path of the memory.
+        mcp: the MCP tool.
+        cli: the command.
+        acp: the ACP method.
+        page: the view or action on the page.
+        library: empty: the library and every client have a method with the operation's name.
     """
 
     result: str
@@ -147,7 +148,7 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
         ("remember", "observe"): "is called in this process",
         ("remember", "detail"): "quotes a model; the daemon does not store this text",
         ("remember", "dry_run"): "the daemon queues facts, and judges them when they run",
-        ("recall", "patience"): "ends the operation early; the daemon sets the deadline of a recall",
+        ("recall", "deadline"): "ends the operation early; the daemon sets the deadline of a recall",
         ("recall", "budget"): "is fixed in the daemon",
         ("recall", "choose"): "calls a model; a recall of the daemon does not wait for one",
         ("dream", "attended"): "the daemon knows the caller",
@@ -156,11 +157,11 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
         ("remember", "ref"): "is stored with the task that the daemon queues",
     },
 }
-"""Arguments that only the library or only a client has, with the reason."""
+"""Arguments that only the library or only a client has, by operation and argument, with the reason."""
 
 
 def render_markdown() -> str:
-    """Return the table as markdown: operation by surface."""
+    """Return the table as markdown, with one line for each operation."""
     headings = ("operation", "library, async, clients", "result", "HTTP", "called by", "previews")
     lines = [(*headings, "MCP", "CLI", "ACP", "page"), ("---",) * (len(headings) + 4)]
     for name, row in TABLE.items():

@@ -1,11 +1,13 @@
 """Decide what a reader may see of a memory: the one rule for every listing, preview and error.
 
-A path spells out the fact of its entry. So a path whose entry can no longer be recalled must not be listed.
+The path of an entry often states its fact. So if an entry can no longer be recalled, its path must not be
+listed either.
 
 V1 A path is visible to a reader below the owner's trust if a recall may return its entry now. That is: the
    policy makes it visible, its file is readable, is neither withheld nor expired, and passes the gates of a
    recall.
-V2 A step of the history is visible if its path is, or if one of the reader's tasks made it.
+V2 A step of the history is visible if its path is, or if the reader requested the task of this step. In both
+   cases the policy must not hide the path.
 V3 To the owner every path is visible that the policy does not hide.
 """
 
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
     from muniment.types import CommittedStep
 
 ALREADY_KNOWN: Final = "already known"
-"""The summary of a remember that changed nothing; the paths with the same fact follow after a colon."""
+"""The summary of a remember that changed nothing; a colon and the paths with the same fact follow it."""
 
-STALE_PREVIEW: Final = "this preview is out of date: its entries were changed since; request a new one"
+STALE_PREVIEW: Final = "this preview is out of date, because its entries changed; request a new one"
 
 
 def _is_no_owner(_: str) -> bool:
@@ -56,11 +58,11 @@ def _is_no_owner(_: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader.
+    """A caller that reads the memory; its trust decides what it may see.
 
     Attributes:
-        trust: of the reader; "below the owner's" is every trust except `owner`.
-        requested_task: returns whether this reader requested a task, by its id.
+        trust: the trust of the reader; every trust except `owner` is "below the owner's trust".
+        requested_task: returns whether this reader requested the task with an id.
     """
 
     trust: Trust
@@ -80,10 +82,10 @@ def _passes_recall_gates(loaded: LoadedEntry) -> bool:
 
 
 class Visibility:
-    """The view of one reader on a place now; create a new one for each request.
+    """The view of one reader on a memory at this moment; create a new one for each request.
 
     Args:
-        place: policy, roots and state; the caller closes them.
+        context: the policy, roots and state; the caller closes them.
         reader: the reader.
         cancel: cancels the call at the next entry; None: it cannot be cancelled.
     """
@@ -96,7 +98,7 @@ class Visibility:
         self._path_results: dict[str, bool] = {}
 
     def load_view(self, scope: Scope) -> View:
-        """Return the catalog of a bound scope, after a check of every file.
+        """Return the catalog of a bound scope, updated after a check of every file.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
@@ -107,15 +109,19 @@ class Visibility:
         return self._views[scope]
 
     def is_recallable(self, path: CanonicalPath, row: CatalogEntry) -> bool:
-        """Return whether a recall may return the entry of a row, as far as the catalog knows.
+        """Return whether a recall may return the entry of a catalog row, according to this row.
 
-        This applies to the owner too: no response to a model contains an entry that a recall does not return.
+        The answer is the same for the owner: no response to a model contains an entry that a recall does not
+        return.
         """
         has_expired = is_expired(row.expires, self._now)
         return row.readable and row.held is None and not has_expired and is_visible(self._judge, path)
 
     def can_list(self, path: CanonicalPath, row: CatalogEntry) -> bool:
-        """Return whether a listing may contain the entry of a row (V1 without the gates, V3)."""
+        """Return whether a listing for the reader may contain the entry of a catalog row.
+
+        The text of the entry is not checked by the gates of a recall.
+        """
         return is_visible(self._judge, path) if self.reader.is_owner else self.is_recallable(path, row)
 
     def load_entry(self, path: CanonicalPath) -> LoadedEntry | None:
@@ -125,7 +131,7 @@ class Visibility:
             ManagedMemoryUnavailable: the state cannot be used.
             Cancelled: the caller cancelled the request.
 
-        Cost: an open, a read and a query of the ledger.
+        Cost: opening and reading the file, and a query of the ledger.
         """
         self._deadline.check()
         row = self.load_view(path.scope).entry(path.rel) if path.scope in self._context.roots else None
@@ -137,11 +143,11 @@ class Visibility:
         return loaded
 
     def can_quote(self, loaded: LoadedEntry) -> bool:
-        """Return whether the text of an entry may be quoted to the reader."""
+        """Return whether the reader may see the text of an entry."""
         return self.reader.is_owner or _passes_recall_gates(loaded)
 
     def is_path_visible(self, text: str) -> bool:
-        """Return whether a logical path is visible (V1, V3).
+        """Return whether the reader may see a path that is given with its scope.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
@@ -153,11 +159,15 @@ class Visibility:
         return self._path_results[text]
 
     def filter_steps(self, steps: Collection[CommittedStep]) -> Iterator[CommittedStep]:
-        """Return the visible steps of a history, in their order (V2). Raises as `is_path_visible`."""
+        """Return the steps of a history that the reader may see, in their order.
+
+        Rule V2 in the module docstring defines these steps. Raises as `is_path_visible`, during the
+        iteration.
+        """
         return (each for each in steps if self._is_step_visible(each.path, each.task))
 
     def list_commit_paths(self, done: CommitRow) -> list[str]:
-        """Return the visible paths of a commit (V2)."""
+        """Return the paths of a commit that the reader may see."""
         names = self._context.map_keys_to_scopes()
         paths = [f"{names[item.root]}/{item.change.path.rel}" for item in done.changes if item.root in names]
         return paths if self.reader.requested_task(done.run.task) else self.filter_paths(paths)
@@ -170,7 +180,7 @@ class Visibility:
         )
 
     def _resolve_permitted(self, text: str) -> CanonicalPath | None:
-        """Return a path that the policy does not hide, else None."""
+        """Return the canonical path for a text, or None if it is invalid or the policy hides it."""
         try:
             path = canonicalise(text, self._context.policy.scopes)
         except (PathEscape, Refusal):
@@ -180,7 +190,7 @@ class Visibility:
     # -- errors and results
 
     def redact_error(self, error: MunimentError) -> MunimentError:
-        """Return an error that lists only visible paths."""
+        """Return an error without the paths that the reader may not see."""
         if isinstance(error, Erased) and not self.reader.is_owner:
             return Erased("what this task did was erased; nothing was written")
         if isinstance(error, RollbackFailed) and not self.reader.is_owner:
@@ -203,11 +213,16 @@ class Visibility:
                 return type(error)(visible_paths or ("another entry",))
 
     def filter_paths(self, paths: Collection[str]) -> list[str]:
-        """Return the visible ones of some paths."""
+        """Return the paths among `paths` that the reader may see."""
         return list(filter(self._is_path_visible_or_error, paths))
 
     def is_unchanged(self, text: str, since: str) -> bool:
-        """Return whether the entry at a path is visible and its file was not changed since a time."""
+        """Return whether an entry is visible to the reader and its file was not changed since a time.
+
+        Args:
+            text: the path of the entry, with its scope.
+            since: the time, in the format of the ledger.
+        """
         path = self._resolve_permitted(text)
         if path is None or not self._is_path_visible_or_error(path.text):
             return False
@@ -219,7 +234,7 @@ class Visibility:
         return timestamp(touched) <= since
 
     def _is_path_visible_or_error(self, text: str) -> bool:
-        """Return `is_path_visible`, or False if it raises an error."""
+        """Return whether the reader may see a path; False if an error prevents the check."""
         try:
             return self.is_path_visible(text)
         except MunimentError:
@@ -234,7 +249,7 @@ class Visibility:
 
 
 def may_list_foreign_paths(task: QueuedTask) -> bool:
-    """Return whether the result or error of a task may contain paths that the task did not change."""
+    """Return whether the result or error of a task may list paths that the task did not change."""
     result = task.result
     if result is None:
         return bool((task.error or {}).get("paths"))
@@ -244,11 +259,11 @@ def may_list_foreign_paths(task: QueuedTask) -> bool:
 
 
 def redact_task(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
-    """Return one of the reader's tasks as the reader may see it now.
+    """Return a task that the reader requested, without paths and texts that the reader may no longer see.
 
     Args:
-        task: with its result as the wire format defines it.
-        visibility: of the reader; None: the memory cannot be read, so no path of others is visible.
+        task: the task; its result has the members of the wire format.
+        visibility: the view of the reader; None: the memory cannot be read, so paths of others are hidden.
     """
     if not may_list_foreign_paths(task):
         return _remove_text(task) if task.kind == "forget" and task.result is not None else task
@@ -283,7 +298,7 @@ def redact_task(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
 
 
 def _remove_text(task: QueuedTask) -> QueuedTask:
-    """Return a forget that removed something, with only the paths of the removed entries."""
+    """Return a forget task with the paths of the removed entries, but without their text."""
     result = dict(task.result or {})
     removed = [
         {name: value for name, value in each.items() if name != "text"}

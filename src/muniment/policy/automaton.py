@@ -1,16 +1,18 @@
-"""Sets of paths as automata that read a path letter by letter, built only as far as they are used.
+"""Sets of paths, as automata that read a path letter by letter. A state is created when it is first reached.
 
-A `Language` has numbered states. Two are the same in all languages: `NEVER`, from which no path is in it, and
-`ALWAYS`, from which every path is. The patterns are parsed here, independently of the kernel's matchers;
-tests compare both (tests/units/policy/test_automaton.py).
+The states of a `Language` have numbers. Two states are the same in all languages. After `NEVER`, no
+continuation of the path is in the set. After `ALWAYS`, every continuation is. The patterns are parsed here,
+independently of the kernel's matchers; tests compare both (tests/units/policy/test_automaton.py).
 
 Contract:
-    L1  For every canonical path, spelled in the letters of `alphabet`, `Patterns.exact` accepts iff
+    L1  For every canonical path, spelled in the letters of `build_letters`, `Patterns.exact` accepts iff
         `AllowPatterns` match, and `Patterns.tree` iff `DenyPatterns` do.
     L2  A language that enters `NEVER` or `ALWAYS` stays there, so that searches end early.
-    L3  Every step that is taken for the first time is charged; without budget it raises `OutOfBudget`.
+    L3  The first computation of every step is charged to the budget; without budget it raises `OutOfBudget`.
 
-Cost: a first step takes some µs for each pattern that is still open; the same step again is a lookup.
+Cost: the first computation of a step takes some µs for each pattern that can still match; repeating it is a
+lookup.
+
 Source: Thompson, "Regular Expression Search Algorithm" (1968), with the subset construction on demand.
 """
 
@@ -57,14 +59,18 @@ from muniment.kernel.path import (
 # Cost: 40 ms once in a process, to find the characters that folding changes; then 1 ms for 20 patterns.
 
 OTHER: Final = "\uffff"
-"""Represents every character that no pattern contains; a noncharacter, so no pattern can contain it."""
+"""Represents every character that no pattern contains. It is a Unicode noncharacter, so no pattern contains
+it.
+"""
 
 WILDCARDS: Final = frozenset("*?/")
 
 CASED_BELOW: Final = 0x20000
-"""No character from this one on changes when it is folded; a test checks all of them. Source: Unicode
-reserves planes 2 and 3 for ideographs, which have no case; the others have no characters that a name may
-contain."""
+"""No character from this code point on changes when it is folded; a test checks all of them.
+
+Source: Unicode reserves planes 2 and 3 for ideographs, which have no case. The later planes have no
+    characters that a name may contain.
+"""
 
 _ORDINARY: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 _ALONE: Final = "-_0123456789"
@@ -75,10 +81,10 @@ class Letter:
     """A set of characters that the given patterns cannot distinguish.
 
     Attributes:
-        text: the simplest of them, for examples.
-        written: its written form for patterns: the character, or `OTHER`.
-        folded: its folded form for patterns; one character or more.
-        single: its form with single case folding for patterns; one character.
+        text: the simplest of these characters, for examples.
+        written: the character as patterns read it: itself, or `OTHER` if no pattern contains it.
+        folded: the folded character as patterns read it; one character or more.
+        single: the character with single case folding, as patterns read it; one character.
     """
 
     text: str
@@ -88,15 +94,15 @@ class Letter:
 
 
 _PatternCharacters = tuple[frozenset[str], frozenset[str], frozenset[str]]
-"""The characters in patterns, in each of the three forms of a path."""
+"""The characters in patterns, for each of the three forms of a path."""
 
 _SLASH: Final = Letter("/", "/", "/", "/")
 
 
 def build_letters(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...]:
-    """Return the letters that these patterns can distinguish, with `/` as the last.
+    """Return one letter for each set of characters that the given patterns do not distinguish.
 
-    The first one represents all characters that no pattern contains.
+    The first letter represents all characters that no pattern contains; the last letter is `/`.
 
     Args:
         exact: patterns of allow rules and quotas.
@@ -109,11 +115,10 @@ def build_letters(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, .
 
 
 def build_tree_letters(tree: str) -> tuple[Letter, ...]:
-    """Return letters to spell a path that the deny pattern matches.
+    """Return letters that are enough to spell a path which a deny pattern matches.
 
-    They are its folded characters, and one letter for all others.
-
-    They do not cover every character (A1), so they can give an example path but not a proof.
+    They are the folded characters of the pattern, and one letter for all other characters. They do not cover
+    every character (contract A1), so they can give an example path, but not prove that no path exists.
     """
     characters = (
         _collect_characters([tree]),
@@ -139,7 +144,7 @@ def _group_letters(named: _PatternCharacters) -> tuple[Letter, ...]:
 def _choose_filler(named: Collection[str]) -> str:
     """Return a character that folds to itself, to represent every character that no pattern contains.
 
-    If a pattern contains a combining mark, the character does not compose with marks.
+    If a pattern contains a combining mark, the returned character does not compose with marks.
     """
     ideographs = map(chr, range(0x4E00, 0x9FFF))  # more than the patterns of a policy can contain
     ordinary = _ALONE if any(map(combining, named)) else _ORDINARY
@@ -164,7 +169,7 @@ def _collect_characters(patterns: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def find_cased_characters() -> tuple[str, ...]:
-    """Return every character of the name grammar that folding changes: some 1 400."""
+    """Return every character that a name may contain and that folding changes, about 1 400."""
     found = (char for char in map(chr, range(CASED_BELOW)) if char.casefold() != char)
     return tuple(char for char in found if is_canonical_character(char) and fold(char) != char)
 
@@ -175,7 +180,7 @@ NEVER: Final = 0
 ALWAYS: Final = 1
 
 Form = Literal["written", "folded", "single"]
-"""The form of a path that a pattern reads: a field of `Letter`."""
+"""The form of a path that a pattern reads; also the name of a field of `Letter`."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -194,12 +199,17 @@ class Memo(dict[_Key, _Value]):
 
 
 class OutOfBudget(Exception):
-    """More work than the budget allows: a search then returns "undecided"."""
+    """A `StepBudget` is used up; the search then returns "undecided"."""
 
 
 @dataclass(slots=True)
 class StepBudget:
-    """The remaining budget, in steps of one pattern by one letter; about a µs each."""
+    """A limit on the work of searches.
+
+    Attributes:
+        remaining: the number of steps that are left. In a step, one pattern reads one letter; it takes about
+            1 µs.
+    """
 
     remaining: int
 
@@ -215,28 +225,39 @@ class StepBudget:
 
 
 class Language(ABC):
-    """A set of paths."""
+    """A set of paths, as an automaton.
+
+    Attributes:
+        start: the state before the first letter.
+    """
 
     start: int
 
     @abstractmethod
     def step(self, state: int, letter: int) -> int:
-        """Return the state after one more letter, given by its number in the alphabet."""
+        """Return the state after `state` and one more letter, given by its number in the alphabet."""
 
     @abstractmethod
     def accepts(self, state: int) -> bool:
-        """Return whether the path to this state is in the set."""
+        """Return whether a path that ends in `state` is in the set."""
 
     @abstractmethod
     def get_relevant_letters(self, state: int) -> frozenset[int]:
-        """Return the letters whose next state may differ from that of the first one, for all others."""
+        """Return the letters that may lead from `state` to another state than the first letter does.
+
+        All other letters lead to the same state as the first letter of the alphabet.
+        """
 
 
 _Content = TypeVar("_Content")
 
 
 class _LazyLanguage(Language, Generic[_Content]):
-    """A language whose states are numbered when they first occur; each is identified by its content."""
+    """A language that creates a state when it is first reached. The content of a state identifies it.
+
+    Args:
+        nowhere: any content, for `NEVER` and `ALWAYS`; it has no meaning.
+    """
 
     def __init__(self, nowhere: _Content) -> None:
         self._contents = [nowhere, nowhere]  # The contents of `NEVER` and `ALWAYS` have no meaning.
@@ -244,11 +265,11 @@ class _LazyLanguage(Language, Generic[_Content]):
         self._steps, self._relevant_letters = Memo(self._compute_step), Memo(self._compute_relevant_letters)
 
     def step(self, state: int, letter: int) -> int:
-        """Return the state after one letter."""
+        """Return the state that follows `state` after one more letter."""
         return self._steps[state, letter] if state > ALWAYS else state
 
     def get_relevant_letters(self, state: int) -> frozenset[int]:
-        """Return the letters that change the state in a specific way."""
+        """Return the letters that may lead from `state` to another state than the first letter does."""
         return self._relevant_letters[state] if state > ALWAYS else frozenset()
 
     def _new_number(self, content: _Content) -> int:
@@ -257,11 +278,11 @@ class _LazyLanguage(Language, Generic[_Content]):
 
     @abstractmethod
     def _compute_step(self, at: tuple[int, int]) -> int:
-        """Return the state after a letter that is read there for the first time."""
+        """Compute the next state for `at`, a state and a letter, when it is needed for the first time."""
 
     @abstractmethod
     def _compute_relevant_letters(self, state: int) -> frozenset[int]:
-        """Compute `get_relevant_letters` for the first time."""
+        """Compute the result of `get_relevant_letters` when it is needed for the first time."""
 
 
 @dataclass(slots=True)
@@ -271,10 +292,10 @@ class _Node:
     Attributes:
         form: the form of the path that the pattern reads.
         literal: the character to read, if there is exactly one.
-        can_stay: on any character but `/` the position also stays.
-        any_next: any character but `/` continues.
-        next: the positions after `literal` or, with `any_next`, after any character.
-        accepts: a path may end here.
+        can_stay: on any character but `/`, the pattern may stay at this position.
+        any_next: any character but `/` leads to `next`.
+        next: the positions after `literal` or, with `any_next`, after any character but `/`.
+        accepts: a path that ends here is in the set.
         is_certain: the path is in the set with any continuation.
     """
 
@@ -288,7 +309,10 @@ class _Node:
 
 
 class Patterns(_LazyLanguage[frozenset[int]]):
-    """The paths that one of several patterns matches; use `exact` or `tree`. A state is a set of nodes."""
+    """The set of paths that at least one of several patterns matches; create it by `exact` or `tree`.
+
+    The content of a state is a set of nodes.
+    """
 
     def __init__(self, letters: tuple[Letter, ...], budget: StepBudget) -> None:
         super().__init__(frozenset())
@@ -302,14 +326,18 @@ class Patterns(_LazyLanguage[frozenset[int]]):
 
     @classmethod
     def exact(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: StepBudget) -> Self:
-        """Return the language of `AllowPatterns`."""
+        """Return the set of paths that `AllowPatterns` with these patterns match."""
         language = cls(letters, budget)
         language.start = language._number(language._add_patterns("written", patterns, tree=False))
         return language
 
     @classmethod
     def tree(cls, patterns: Iterable[str], letters: tuple[Letter, ...], budget: StepBudget) -> Self:
-        """Return the language of `DenyPatterns`. Without a `?`, a written match is also a folded match."""
+        """Return the set of paths that `DenyPatterns` with these patterns match.
+
+        If a pattern without a `?` matches the written form of a path, it also matches the folded form. So
+        only patterns with a `?` read all three forms.
+        """
         language, patterns = cls(letters, budget), tuple(patterns)
         wild = [each for each in patterns if "?" in each]
         language.start = language._number(
@@ -320,11 +348,11 @@ class Patterns(_LazyLanguage[frozenset[int]]):
         return language
 
     def accepts(self, state: int) -> bool:
-        """Return whether one of the patterns matches the path to this state."""
+        """Return whether one of the patterns matches a path that ends in `state`."""
         return state == ALWAYS or any(self._nodes[each].accepts for each in self._contents[state])
 
     def _compute_relevant_letters(self, state: int) -> frozenset[int]:
-        """Return the letters that a pattern expects here, and those that fold to several characters."""
+        """Return the letters that a pattern can read next, and those that fold to several characters."""
         nodes = (self._nodes[each] for each in self._contents[state])
         return self._multi_fold_letters.union(
             *(self._letters_with[node.form, node.literal] for node in nodes)
@@ -335,7 +363,7 @@ class Patterns(_LazyLanguage[frozenset[int]]):
         return frozenset(at for at, letter in enumerate(self._letters) if getattr(letter, form) == char)
 
     def _compute_step(self, at: tuple[int, int]) -> int:
-        """Let each pattern read the letter in its form."""
+        """Return the next state for `at`, a state and a letter; each pattern reads its own form."""
         nodes, letter = self._contents[at[0]], self._letters[at[1]]
         self._budget.spend(len(nodes))
         moves = (self._moves[node, getattr(letter, self._nodes[node].form)] for node in nodes)
@@ -361,7 +389,10 @@ class Patterns(_LazyLanguage[frozenset[int]]):
         return self._numbers[nodes] if nodes else NEVER
 
     def _add_patterns(self, form: Form, patterns: Iterable[str], *, tree: bool) -> frozenset[int]:
-        """Return the first nodes. Patterns without fixed depth share the search for their beginning."""
+        """Add the nodes of patterns, and return the nodes at which a path begins.
+
+        Patterns that may begin at any depth share the nodes that search for their beginning.
+        """
         begins, anywhere = frozenset[int](), frozenset[int]()
         for pattern in patterns:
             if is_anchored(pattern):
@@ -375,7 +406,13 @@ class Patterns(_LazyLanguage[frozenset[int]]):
         return len(self._nodes) - 1
 
     def _add_pattern(self, form: Form, pattern: str, *, tree: bool) -> frozenset[int]:
-        """Build the nodes of one pattern, from its end; return the first ones."""
+        """Add the nodes of one pattern, starting from its end, and return the nodes at which a path begins.
+
+        Args:
+            form: the form of the path that the pattern reads.
+            pattern: the pattern.
+            tree: whether it is from a deny rule, which also matches all paths below a match.
+        """
         ends_in_slash = pattern.endswith("/")
         segments = pattern.removeprefix("/").removesuffix("/").split("/")
         rest = frozenset([self._add_node(_Node(form, is_certain=True))])
@@ -409,7 +446,7 @@ class Patterns(_LazyLanguage[frozenset[int]]):
         return frozenset([self._add_node(_Node(form, literal=char, next=then))])
 
     def _add_any_depth(self, form: Form, then: frozenset[int]) -> frozenset[int]:
-        """Return the nodes for no or several segments before `then`."""
+        """Add nodes that skip any number of segments before `then`, and return the first nodes."""
         inside = self._add_node(_Node(form, literal="/", can_stay=True))
         begin = self._add_node(_Node(form, any_next=True, next=frozenset([inside])))
         self._nodes[inside].next = then | {begin}
@@ -417,9 +454,9 @@ class Patterns(_LazyLanguage[frozenset[int]]):
 
 
 class Intersection(_LazyLanguage[tuple[int, ...]]):
-    """The paths that are in every one of some languages; without languages all paths.
+    """The set of paths that are in all of several languages; without languages, it contains all paths.
 
-    A state has one state of each part.
+    The content of a state is one state of each language.
     """
 
     def __init__(self, parts: Iterable[Language]) -> None:
@@ -428,7 +465,7 @@ class Intersection(_LazyLanguage[tuple[int, ...]]):
         self.start = self._number(tuple(part.start for part in self._parts))
 
     def accepts(self, state: int) -> bool:
-        """Return whether the path is in every part."""
+        """Return whether a path that ends in `state` is in all of the languages."""
         if state <= ALWAYS:
             return state == ALWAYS
         return all(part.accepts(at) for part, at in self._iterate_parts(state))
@@ -452,22 +489,22 @@ class Intersection(_LazyLanguage[tuple[int, ...]]):
 
 
 class Complement(Language):
-    """The paths that are not in a language."""
+    """The set of paths that are not in another language."""
 
     def __init__(self, part: Language) -> None:
         self._part = part
         self.start = _swap_constants(part.start)
 
     def step(self, state: int, letter: int) -> int:
-        """Return the state after one letter."""
+        """Return the state that follows `state` after one more letter."""
         return _swap_constants(self._part.step(_swap_constants(state), letter))
 
     def accepts(self, state: int) -> bool:
-        """Return whether the path is not in the language."""
+        """Return whether a path that ends in `state` is not in the other language."""
         return not self._part.accepts(_swap_constants(state))
 
     def get_relevant_letters(self, state: int) -> frozenset[int]:
-        """Return the letters of the language."""
+        """Return the relevant letters of the other language in `state`."""
         return self._part.get_relevant_letters(_swap_constants(state))
 
 
@@ -491,25 +528,33 @@ def _swap_constants(state: int) -> int:
 # The search covers these parts of the name grammar: scopes, and segments that are not empty, do not begin
 # with a space and do not end in a space or dot. The other rules (depth, lengths, names of devices, normal
 # form) only exclude paths: the proof does not need them, and the caller's confirmation checks the paths. If a
-# path proves invalid, the search restarts and also tracks depth; then the last letter too. So `con`, a
-# device, does not prevent finding `cona`, which the same pattern `con*` matches.
+# path that was found is invalid, the search restarts and also tracks the depth. If that is not enough, it
+# also tracks the last letter. So `con`, a device, does not prevent finding `cona`, which the same pattern
+# `con*` matches.
 
 MAX_STATES: Final = 200_000
-"""States of one search. Source: policy.md; the shipped policies need some hundreds."""
+"""Maximum number of states of one search. Source: policy.md; the shipped policies need some hundreds."""
 
 MAX_WORK: Final = 4_000_000
-"""Steps of one prover, for its automata and its searches together: some 3 s."""
+"""Maximum number of steps of one prover, for its automata and its searches together: about 3 s."""
 
 MAX_UNCONFIRMED: Final = 64
-"""Paths of one search that may prove not to be canonical."""
+"""Maximum number of paths that one search may find and that prove not to be canonical."""
 
 _BEGIN, _INCOMPLETE, _COMPLETE = range(3)
-"""State of a segment: nothing read yet; it ends in a space or dot; it may end here."""
+"""States of a segment: nothing is read yet; it ends in a space or dot, so it is incomplete; it may end here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPath:
-    """A path of the set; `is_shortest` unless a shorter one was found that is not canonical."""
+    """Result of a search: a path of the set.
+
+    Attributes:
+        path: the path.
+        is_shortest: whether no path of the set is shorter; False: unknown, since another path was found
+            invalid.
+    """
 
     path: CanonicalPath
     is_shortest: bool
@@ -517,12 +562,12 @@ class FoundPath:
 
 @dataclass(frozen=True, slots=True)
 class EmptySet:
-    """The set contains no canonical path."""
+    """Result of a search: the set contains no canonical path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The search has no result, because of `reason`."""
+    """Result of a search that ended without a proof, because of `reason`."""
 
     reason: str
 
@@ -530,7 +575,7 @@ class Undecided:
 SearchOutcome = FoundPath | EmptySet | Undecided
 
 _SearchNode = tuple[int, int, int, int]
-"""State of the language, of the segment, depth, and the last letter (both 0 if they are not tracked)."""
+"""State of the language, state of the segment, depth, and last letter; the last two are 0 if not tracked."""
 
 
 def find_shortest_path(
@@ -540,14 +585,14 @@ def find_shortest_path(
     budget: StepBudget,
     is_confirmed: Callable[[CanonicalPath], bool],
 ) -> SearchOutcome:
-    """Search the language for its shortest canonical path.
+    """Return the shortest canonical path of a set, or that it is empty, or that this could not be decided.
 
     Args:
-        language: over `letters`.
-        letters: from `build_letters` or `build_tree_letters`.
+        language: the set of paths, over `letters`.
+        letters: the alphabet, from `build_letters` or `build_tree_letters`.
         scopes: the first segments that paths may have.
         budget: shared by all searches of one request.
-        is_confirmed: checks a path by other means than these automata.
+        is_confirmed: returns whether a found path is in the set, by other means than these automata.
     """
     best: FoundPath | Undecided = Undecided("it takes more steps than the budget allows")
     for precision in range(3):
@@ -585,7 +630,10 @@ class _Search:
         self._slash = len(letters) - 1
 
     def run(self, scopes: Collection[Scope]) -> SearchOutcome:
-        """Search level by level; a scope is added when paths of its length are searched."""
+        """Search the paths in the order of their length, and return the result.
+
+        A scope is added when the search reaches its length.
+        """
         waiting = sorted(scopes, key=lambda scope: (-len(scope), scope))
         level: list[_SearchNode] = []
         length = 0
@@ -601,7 +649,7 @@ class _Search:
             level = outcome
             length += 1
         if self._unconfirmed:
-            return Undecided("every path found is outside the name grammar in an untracked way")
+            return Undecided("no path that the search found is valid")
         return EmptySet()
 
     def _start_scope(self, scope: Scope) -> list[_SearchNode]:
@@ -616,10 +664,11 @@ class _Search:
         return [node]
 
     def _advance(self, level: list[_SearchNode]) -> list[_SearchNode] | FoundPath | None:
-        """Read one more letter from every node; stop at a confirmed path, or after too many unconfirmed ones.
+        """Read one more letter from every node of a level.
 
         Returns:
-            None if path after path is outside the name grammar.
+            The nodes of the next level; or a confirmed path, if one is found; or None if more than
+            `MAX_UNCONFIRMED` paths are not confirmed.
         """
         further: list[_SearchNode] = []
         for node in level:
@@ -650,7 +699,10 @@ class _Search:
         return further
 
     def _is_invalid_after(self, node: _SearchNode, before: int, after: int) -> bool:
-        """Return whether one more letter ends an invalid name, or composes with the letter before it."""
+        """Return whether one more letter makes a path invalid.
+
+        This is so if the letter ends an invalid name, or composes with the letter before it.
+        """
         one, other = self._letters[before].text, self._letters[after].text
         if other in {"/", "."}:
             name = self._rebuild_path(node)[1].rpartition("/")[2].rstrip(" .")
@@ -658,7 +710,7 @@ class _Search:
         return not is_normalised("NFKC", one + other) or fold(one + other) != fold(one) + fold(other)
 
     def _rebuild_path(self, node: _SearchNode) -> tuple[Scope, str]:
-        """Return the scope and the path below it that end in the node."""
+        """Return the scope, and the path below it, that lead to a node."""
         text = ""
         origin = self._reached[node]
         while not isinstance(origin, str):
@@ -668,7 +720,7 @@ class _Search:
         return origin, text
 
     def _confirm_path(self, node: _SearchNode) -> CanonicalPath | None:
-        """Return the path that ends in the node, if it is canonical and the caller confirms it."""
+        """Return the path that leads to a node if it is canonical and the caller confirms it, else None."""
         scope, text = self._rebuild_path(node)
         try:
             path = canonicalise(f"{scope}/{text}", (scope,))
@@ -681,7 +733,7 @@ class _Search:
 
 
 def _advance_segment(segment: int, depth: int, text: str) -> tuple[int, int] | None:
-    """Return a segment's state and depth after one more character; None: no canonical path begins so."""
+    """Return the state and depth of a segment after one more character, or None if it is not allowed here."""
     if text == "/":
         if segment != _COMPLETE or depth == MAX_DEPTH:
             return None

@@ -1,21 +1,22 @@
 """A family: a policy file and all files that it extends, read and parsed, but not yet combined.
 
-    1. A file is regular, with at most `MAX_FILE_BYTES` of UTF-8; a FIFO is rejected without waiting. It is
-       opened and read once. Its folder, and so whether it is a shipped file, is read from that descriptor,
-       since the name may point to another file by then. A broken link does not count as a missing file.
-    2. It is TOML that `tables` recognises completely. No key has more than `MAX_KEY_PARTS` parts.
+    1. A policy file is a regular file, with at most `MAX_FILE_BYTES` of UTF-8; a FIFO is rejected without
+       waiting. It is opened and read once. Its folder is read from the open descriptor, since its name may
+       lead to another file by then. The folder determines whether it is a shipped file. A broken link is an
+       error, and not a missing file.
+    2. It is TOML, and `tables` knows all of its content. No key has more than `MAX_KEY_PARTS` parts.
     3. An entry of `extends` that contains a `/` or ends in `.toml` is a path, relative to the folder of the
-       file, links resolved. Any other entry is a name: of a shipped policy, or of one in that folder or in
-       the operator's. If several folders contain it, the texts must be equal.
-    4. No file is its own ancestor, by name or by device and inode, and no two files of a family have the same
-       name.
+       file, links resolved. Any other entry is a name: of a shipped policy, of a policy in the folder of the
+       file, or of one in the operator's folder. If several folders contain it, the texts must be equal.
+    4. No file extends itself, directly or through other files. This is checked by name, and by device and
+       inode. No two files of a family have the same name.
 
 Codes of this module: E100 a file cannot be read · E102 not TOML · E120 policy not found · E121 a policy
 extends itself · E122 too many generations · E123 the name in a file differs from the requested one · E124 two
 different policies with one name.
 
-Not guaranteed: that a file is unchanged a moment after it was read, or that no other process wrote it
-meanwhile; a signature covers the parsed policy, not the file.
+Not guaranteed: that a file stays unchanged after it was read, or that no other process wrote it during the
+read. A signature covers the parsed policy, not the file.
 """
 
 from __future__ import annotations
@@ -41,13 +42,16 @@ from muniment.portable import IS_LINUX
 # -- family ------------------------------------------------------------------------------------------
 
 MAX_FILE_BYTES: Final = 262_144
-"""Bytes of a policy file; the largest shipped one has 6 000. A longer file is too long to review."""
+"""Maximum size of a policy file; the largest shipped one has 6 000 bytes. A longer file is too long to
+review.
+"""
 
 MAX_GENERATIONS: Final = 8
-"""Policies from a file to its most distant ancestor, itself included."""
+"""Maximum number of policies from a file to its most distant ancestor, both included."""
 
 MAX_KEY_PARTS: Final = 16
-"""Parts of a dotted key; policies have three. For one of 16 000 `tomllib` needs a gigabyte."""
+"""Maximum number of parts of a dotted key; policies need three. For 16 000 parts `tomllib` needs a gigabyte.
+"""
 
 _LONG_KEY: Final = re.compile(
     r"""(?<![\w\\-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
@@ -55,21 +59,23 @@ _LONG_KEY: Final = re.compile(
 )
 
 Lookup = Callable[[str], str]
-"""Returns the text of the policy file with a name; raises PolicyInvalid if it does not exist."""
+"""Function that returns the text of the policy with a name, or raises `PolicyInvalid` if it does not exist.
+"""
 
 
 @dataclass(frozen=True)
 class PolicyText:
-    """One file of a family.
+    """One file of a family, or a policy text without a file.
 
     Attributes:
-        where: name or path by which it was requested, for messages.
-        text: its content.
-        identity: device and inode of a file; for a given text, its name.
-        path: absolute path of a file; None for a text.
-        folder: real folder of a file when it was read; None for a text.
-        hard_link_identity: device and inode of a file with further names.
-        is_shipped: it is part of the program.
+        where: the name or path by which it was requested, for messages.
+        text: the content.
+        identity: device and inode of the file; for a text without a file, its name.
+        path: the absolute path of the file; None: a text without a file.
+        folder: the real folder of the file when it was read; None: a text without a file.
+        hard_link_identity: device and inode if the file has several hard links; None: it has one, or is
+            shipped.
+        is_shipped: whether the file is part of the program.
     """
 
     where: str
@@ -82,25 +88,28 @@ class PolicyText:
 
     @cached_property
     def tables(self) -> PolicyFile:
-        """Return the parsed content.
+        """Return the parsed and validated content.
 
         Raises:
-            PolicyInvalid: the content is invalid; not possible for the file of a `FamilyMember`.
+            PolicyInvalid: the content is invalid. The file of a `FamilyMember` was parsed before, so it
+                cannot raise.
         """
         return read_tables(parse_toml(self.text, self.where), self.where, self.text)
 
     @property
     def name(self) -> str:
-        """Return the name in the file, which is unique in the family."""
+        """Return the policy name that the content declares; it is unique in the family."""
         return self.tables.name
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyMember:
-    """A file with its parents, in the order of `extends`.
+    """A policy file with its parents, in the order of `extends`.
 
     Attributes:
-        generations: number from the file to its most distant ancestor, itself included.
+        file: the policy file.
+        parents: the files that it extends, with their own parents.
+        generations: number of files from this one to its most distant ancestor, both included.
     """
 
     file: PolicyText
@@ -108,7 +117,7 @@ class FamilyMember:
     generations: int
 
     def list_files(self) -> tuple[PolicyText, ...]:
-        """Return the file and its ancestors, each once, itself first."""
+        """Return the file and all its ancestors, each once; the file itself is the first."""
         found, waiting = {self.file.name: self.file}, [*self.parents]
         while waiting:
             member = waiting.pop(0)
@@ -119,7 +128,15 @@ class FamilyMember:
 
 
 def read_family(name_or_path: str, policies_dir: Path | None) -> FamilyMember:
-    """Return the family of a policy that a person specifies; see `load.load_files`."""
+    """Read the policy file that a person specifies, with all files that it extends.
+
+    Args:
+        name_or_path: as for `load.load_files`.
+        policies_dir: the folder of the user's policies; None: no folder.
+
+    Raises:
+        PolicyInvalid: a file is missing or invalid, or cannot be extended.
+    """
     find = partial(_find_policy, policies_dir)
     found = find(name_or_path, None)
     if found is None and is_path(name_or_path):
@@ -131,7 +148,13 @@ def read_family(name_or_path: str, policies_dir: Path | None) -> FamilyMember:
 
 
 def read_text_family(text: str, where: str, lookup: Lookup) -> FamilyMember:
-    """Return the family of a policy text; its parents are names, and `lookup` returns their texts."""
+    """Return a policy text with all policies that it extends.
+
+    Args:
+        text: the policy text; it must extend other policies by name.
+        where: the name of the text, for messages.
+        lookup: returns the text of the policy with a name.
+    """
 
     def find(entry: str, _folder: Path | None) -> PolicyText | None:
         return None if is_path(entry) else PolicyText(entry, lookup(entry), entry)
@@ -140,10 +163,12 @@ def read_text_family(text: str, where: str, lookup: Lookup) -> FamilyMember:
 
 
 class FileSnapshot(NamedTuple):
-    """The state of a file, from its descriptor.
+    """The content and status of a file, read from one open descriptor.
 
     Attributes:
-        folder: its real folder, from the kernel; on systems other than Linux, from its path.
+        text: the content.
+        status: the result of `os.fstat`.
+        folder: the real folder of the file, from the kernel; on systems other than Linux, from its path.
     """
 
     text: str
@@ -152,10 +177,10 @@ class FileSnapshot(NamedTuple):
 
 
 def read_text(path: Path) -> FileSnapshot | None:
-    """Return the text of a policy file, with its status and folder; None if it does not exist.
+    """Return the text of a policy file, with its status and folder, or None if the file does not exist.
 
     Raises:
-        PolicyInvalid: it cannot be read, is not a regular file, is too long, or is not UTF-8; E100.
+        PolicyInvalid: the file cannot be read, is not a regular file, is too long, or is not UTF-8 (E100).
     """
     displayed_path = printable(str(path))
     with ExitStack() as stack:
@@ -179,16 +204,22 @@ def read_text(path: Path) -> FileSnapshot | None:
     try:
         return FileSnapshot(content.decode(), status, folder)
     except UnicodeDecodeError:
-        raise PolicyInvalid("E100", displayed_path, "is not UTF-8 text") from None
+        raise PolicyInvalid("E100", displayed_path, "is not UTF-8 text; save it as UTF-8") from None
 
 
 def get_shipped_folder() -> Path:
-    """Return the folder of the policies that are part of the program."""
+    """Return the folder of the policies that are shipped with the program."""
     return Path(str(resources.files("muniment") / "policies"))
 
 
 def _find_policy(policies_dir: Path | None, entry: str, folder: Path | None) -> PolicyText | None:
-    """Find the policy for an entry in a file of `folder`, or on a command line; None if not found."""
+    """Return the policy file for a name or path, or None if it is not found.
+
+    Args:
+        policies_dir: the folder of the user's policies; None: no folder.
+        entry: the name or path, from `extends` or from a command line.
+        folder: the folder of the file with this `extends`; None: the entry is from a command line.
+    """
     if is_path(entry):
         path = (folder or Path()) / entry
         return _read_policy_text(path, printable(str(path if folder else entry)))
@@ -210,7 +241,11 @@ def _find_policy(policies_dir: Path | None, entry: str, folder: Path | None) -> 
 
 
 class _FamilyReader:
-    """One load, in which each file is parsed once."""
+    """Reader of the files of one family, which parses each file once.
+
+    Args:
+        find: returns the file for an entry of `extends` in a file of the given folder, or None.
+    """
 
     def __init__(self, find: Callable[[str, Path | None], PolicyText | None]) -> None:
         self._find = find
@@ -220,11 +255,11 @@ class _FamilyReader:
     def read_member(
         self, found: PolicyText, requested_name: str | None, descent: tuple[PolicyText, ...]
     ) -> FamilyMember:
-        """Return the member for a file, with its parents.
+        """Return a file with its parents, after the checks of the family.
 
         Args:
             found: the file, not parsed yet.
-            requested_name: the name by which it was requested; None for a path.
+            requested_name: the name by which it was requested; None: it was requested by its path.
             descent: the files from the first one to the child of this one.
         """
         if found.identity in [file.identity for file in descent]:
@@ -238,7 +273,10 @@ class _FamilyReader:
         member = self._members[key]
         if requested_name not in {None, member.file.name}:
             raise PolicyInvalid(
-                "E123", found.where, f"the name in the file is {member.file.name!r}{_format_descent(descent)}"
+                "E123",
+                found.where,
+                f"the name in the file is {member.file.name!r}{_format_descent(descent)}; "
+                "rename the file or the policy",
             )
         if len(descent) + member.generations > MAX_GENERATIONS:
             raise _build_depth_error(found, descent)
@@ -252,7 +290,12 @@ class _FamilyReader:
         return FamilyMember(file, parents, 1 + max((parent.generations for parent in parents), default=0))
 
     def _read_parent(self, entry: str, descent: tuple[PolicyText, ...]) -> FamilyMember:
-        """Return the member for an entry in `extends` of the last file of a line."""
+        """Read a parent of the last file in `descent`.
+
+        Args:
+            entry: the name or path of the parent in `extends`.
+            descent: the files from the first one to the child of the parent.
+        """
         child = descent[-1]
         if entry in [file.name for file in descent]:
             raise PolicyInvalid("E121", entry, f"extends itself{_format_cycle(descent)}")
@@ -267,10 +310,10 @@ class _FamilyReader:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Parse a policy file by `tomllib`.
+    """Return the content of a policy file as `tomllib` parses it.
 
     Raises:
-        PolicyInvalid: it is not TOML, or nested too deeply; E102, with the line if known.
+        PolicyInvalid: the text is not TOML or nested too deeply (E102), with the line if known.
     """
     try:
         reject_long_keys(text)
@@ -291,10 +334,12 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 
 def reject_long_keys(text: str) -> None:
-    """Reject keys that would cost `tomllib` too much memory, and other text that looks like such a key.
+    """Raise if a key has so many parts that `tomllib` would need too much memory.
+
+    Other text that looks like such a key is rejected too.
 
     Raises:
-        ValueError: with the message.
+        ValueError: a key has too many parts; the message contains its line.
 
     Cost: linear in any text.
     """
@@ -335,12 +380,12 @@ def _describe_error(error: OSError | ValueError) -> str:
 #
 # `policy.lock`: the digests of the policies of a folder at the last review.
 #
-#     1. A lock is in the folder of the policies that it lists. It applies to each file that is loaded from
-#        there, ancestors of a policy included, by the folder of the file's path and by its real folder.
+#     1. A lock lists the policies in its folder. It applies to each file that is loaded from this folder,
+#        also as an ancestor of another policy. Both the folder of the file's path and its real folder count.
 #     2. The locked digest is that of the effective policy: changing a parent changes its children, and
 #        changing comments or tests has no effect.
 #
-# Codes of this module: E130 the digest of a policy differs from the locked one · E131 the lock does not list
+# Codes of this section: E130 the digest of a policy differs from the locked one · E131 the lock does not list
 # a policy · E132 the lock cannot be read or is invalid.
 #
 # Not guaranteed: a lock does not stop a process that may write the folder. Keep it under version control, so
@@ -355,11 +400,11 @@ _HEADER: Final = """\
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _DIGEST_PREFIX_CHARS: Final = 8
-"""Characters of a digest in a message, as in a label."""
+"""Number of characters of a digest in a message, as in a label."""
 
 
 def parse_lock(text: str) -> dict[str, Digest]:
-    """Return the digests of a lock by the names of their policies.
+    """Return the digests that the text of a lock contains, by the names of the policies.
 
     Raises:
         ValueError: the text is not TOML with names and digests; the message states the problem.
@@ -375,15 +420,15 @@ def parse_lock(text: str) -> dict[str, Digest]:
 
 
 def render_lock(digests: Mapping[str, Digest]) -> str:
-    """Return the text of a lock, one line per policy, sorted by name."""
+    """Return the text of a lock, with one line for each policy, sorted by name."""
     return _HEADER + "".join(f'{name} = "{digests[name]}"\n' for name in sorted(digests))
 
 
 def read_lock(path: Path) -> dict[str, Digest] | None:
-    """Return the digests of a lock file; None if it does not exist.
+    """Return the digests of a lock file by policy name, or None if the file does not exist.
 
     Raises:
-        PolicyInvalid: E132.
+        PolicyInvalid: the lock cannot be read or is invalid (E132).
     """
     displayed_path = printable(str(path))
     try:
@@ -397,14 +442,15 @@ def read_lock(path: Path) -> dict[str, Digest] | None:
 
 
 def check_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | None) -> tuple[Path, ...]:
-    """Check every file against the locks of its folders, and return these locks.
+    """Check policy files against the locks of their folders, and return the paths of these locks.
 
     Args:
-        files: each with the digest of its effective policy.
-        unlocked: a folder whose lock is ignored.
+        files: the files, each with the digest of its effective policy.
+        unlocked: a folder whose lock is ignored; None: ignore no lock.
 
     Raises:
-        PolicyInvalid: E130, E131 or E132.
+        PolicyInvalid: a digest differs from the locked one (E130), a lock does not list the policy (E131), or
+            a lock is invalid (E132).
     """
     locks: dict[Path, dict[str, Digest] | None] = {}
     for file, digest in files:
@@ -418,7 +464,7 @@ def check_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | Non
 
 
 def _iterate_lock_paths(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
-    """Yield the lock paths in the folder of the file's path, and in its real folder."""
+    """Yield the paths of the locks for a file: in the folder of its path, and in its real folder."""
     folders = (file.path and file.path.parent, file.folder)
     by_real_path = {os.path.realpath(each): each for each in folders if each is not None}
     for real_path, folder in by_real_path.items():

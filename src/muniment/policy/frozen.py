@@ -1,4 +1,7 @@
-"""Base class of checked input. Separate, since a worker checks arguments but does not load tables."""
+"""The base class of models for checked input.
+
+Separate from `tables`, since a worker checks arguments but does not load the models of policy files.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """An immutable value that rejects unknown keys and other types."""
+    """Base class of immutable models that reject unknown keys, and values of other types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

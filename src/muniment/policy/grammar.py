@@ -1,4 +1,4 @@
-"""Checks of names outside the kernel: lookalikes, and targets of symbolic links."""
+"""Checks of names outside the kernel: lookalikes of reserved names, and targets of symbolic links."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from muniment.names import Symlinks
 #
 # Names that look like those of Muniment, or of files that other agents load as instructions.
 #
-# - L1. Two names look the same if their skeletons are equal: without white space, without case, every
-#   character by the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w`
-#   (UTS #39, section 4).
+# - L1. Two names look the same if their skeletons are equal. A skeleton is a name without white space and in
+#   lower case, in which each character is replaced by the letter that it looks like: `i`, `1` and `|` by `l`,
+#   `0` by `o`, `rn` by `m`, `vv` by `w` (UTS #39, section 4).
 # - L2. A name that differs only in case is not reported here: deny rules cover it, and the policy decides.
 #
-# Names and table are data, in `lookalikes.toml`. Not guaranteed: scripts and fonts have lookalikes that the
-# standard does not list; `MEMORY-.md` is a different name for every reader.
+# The names and the table of characters are in `lookalikes.toml`. Not guaranteed: scripts and fonts have
+# lookalikes that the standard does not list; `MEMORY-.md` is a different name for every reader.
 #
 # Tested with attacks in tests/units/policy/test_lookalikes.py.
 
@@ -35,12 +35,15 @@ _ASCII: Final = str.maketrans("i1|0", "lllo")
 
 @cache
 def load_tables() -> dict[str, dict[str, str]]:
-    """Return `names`, `suffixes` and `confusables`, with sources. Reads one shipped file per process."""
+    """Return the tables `names`, `suffixes` and `confusables` of `lookalikes.toml`; the file is read once."""
     return load_package_tables("muniment.policy", "lookalikes")
 
 
 def find_lookalike(name: str) -> str | None:
-    """Return the reserved name that `name` only resembles (L1, L2). Cost: 1 µs, 5 beyond ASCII."""
+    """Return the reserved name that `name` only resembles, or None. A difference only in case does not count.
+
+    Cost: 1 µs; 5 µs for a name with characters outside ASCII.
+    """
     name_skeleton = compute_skeleton(name)
     reserved = _load_reserved_names().get(name_skeleton)
     if reserved is not None:
@@ -52,7 +55,7 @@ def find_lookalike(name: str) -> str | None:
 
 
 def compute_skeleton(name: str) -> str:
-    """Return the skeleton of a name: equal for all names that look the same (L1)."""
+    """Return the skeleton of a name, which is equal for all names that look the same."""
     if not name.isascii():
         name = normalise("NFKC", name.translate(_load_confusables()).casefold()).translate(
             _load_confusables()
@@ -77,11 +80,11 @@ def _load_confusables() -> dict[int, str]:
 
 
 def check_creatable(path: CanonicalPath) -> None:
-    """Reject a new file whose name does not end in `.md`, or a path that resembles a reserved one.
+    """Raise if a new file may not have this path.
 
     Raises:
-        BadName: the suffix is missing or in another case, or the name before it is empty or only dots; or a
-            segment resembles a name of Muniment or of an instruction file.
+        BadName: the file name does not end in `.md`, or has only dots or nothing before it. Or a segment
+            looks like a name of Muniment or of an instruction file.
     """
     for name in path.segments:
         if (reserved := find_lookalike(name)) is not None:
@@ -104,7 +107,7 @@ def check_creatable(path: CanonicalPath) -> None:
 #
 # Contract:
 #     L1  `resolve` returns a canonical path of the same scope.
-#     L2  It is the file that the kernel finds under the root (openat2(2), RESOLVE_BENEATH), if the map
+#     L2  This path is the file that the kernel finds under the root (openat2(2), RESOLVE_BENEATH), if the map
 #         contains every link on the way and the kernel finds a file. Absolute targets count as outside, even
 #         if they point inside, and so do magic links, whose targets are absolute.
 #     L3  A link that points outside, or through more than `MAX_LINKS_FOLLOWED` links or `MAX_STEPS` names, is
@@ -116,17 +119,20 @@ def check_creatable(path: CanonicalPath) -> None:
 # by `tests/units/policy/test_links.py`, with the kernel as the oracle.
 
 Links = Mapping[RelPath, str]
-"""The links of one scope: the text of each target, by the canonical path of its link."""
+"""The symbolic links of one scope: the text of each target, by the canonical path of its link."""
 
 NO_LINKS: Final[Mapping[Scope, Links]] = MappingProxyType({})
-"""No links for any scope: links are not resolved."""
+"""An empty map of links for code that does not resolve links."""
 
 MAX_LINKS_FOLLOWED: Final = 40
-"""Links in one resolution. Source: path_resolution(7)."""
+"""Maximum number of links in one resolution. Source: path_resolution(7)."""
 
 MAX_STEPS: Final = 256
-"""Names in one resolution, including `.` and `..`. A listing follows every link of a directory, so a chain of
-long targets planted by an attacker must not cost it more than planting it costs."""
+"""Maximum number of names in one resolution, including `.` and `..`.
+
+A listing resolves every link of a directory. So a chain of long targets that an attacker planted must not
+cost the listing more than it costs the attacker.
+"""
 
 _DOT_SEGMENTS: Final = frozenset({"", ".", ".."})
 """Segments of a target that are not names."""
@@ -134,11 +140,11 @@ _DOT_SEGMENTS: Final = frozenset({"", ".", ".."})
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """The target of a path.
+    """The target of a path after its links are resolved.
 
     Attributes:
-        path: the one name of the target.
-        is_directory: the path ends in a segment that only a directory can have; False: not checked yet.
+        path: the canonical path of the target, without links.
+        is_directory: True: the path ends in a segment that only a directory can have; False: not checked yet.
     """
 
     path: CanonicalPath
@@ -146,11 +152,16 @@ class ResolvedPath:
 
 
 def resolve(path: CanonicalPath, links: Links) -> ResolvedPath:
-    """Resolve `path` through `links`, the map of its scope.
+    """Return the path to which `path` leads if the links of its scope are resolved.
+
+    Args:
+        path: a canonical path.
+        links: the links of its scope.
 
     Raises:
-        PathEscape: via `symlink`; see L3.
-        BadName: see L3. The message does not contain the target.
+        PathEscape: via `symlink`: a link points outside the root, or too many links or names are on the way.
+        BadName: a link points to a name that is not allowed in a memory. The message does not contain the
+            name.
 
     Cost: about 10 µs, and at most `MAX_STEPS` names: 0.5 ms.
     """
@@ -195,10 +206,10 @@ def _remove_last(segments: list[str], path: CanonicalPath) -> None:
 
 
 def parse_symlinks(symlinks: str) -> Symlinks:
-    """Parse the value of a flag or setting for links.
+    """Return the treatment of symbolic links for the value of a flag or setting.
 
     Raises:
-        ConfigInvalid: it is neither `"refuse"` nor `"beneath"`.
+        ConfigInvalid: the value is neither `"refuse"` nor `"beneath"`.
     """
     if symlinks not in list(Symlinks):
         raise ConfigInvalid(f"symlinks = {symlinks!r}: use {' or '.join(map(repr, map(str, Symlinks)))}")

@@ -1,17 +1,18 @@
-"""Load policy files into the effective `Policy`, or raise `PolicyInvalid` and run nothing.
+"""Load a policy file and all files that it extends into the effective `Policy`, or raise `PolicyInvalid`.
 
     1. The file and all files that it extends are read (`family`) and fully validated (`tables`, E1xx).
     2. Every pattern is in the dialect (`pattern`, E2xx), every deny pattern has an effect (E201), and
-       pathspec reads each one as the kernel does (E204).
+       pathspec reads each pattern as the kernel does (E204).
     3. A file's rules are combined with its parents' by `meet`: a file can only narrow them.
     4. The file's inline tests pass on the result (E401).
-    5. If a `policy.lock` is in the folder of a file, it lists the policy, with its current digest (`family`).
+    5. If the folder of a file contains a `policy.lock`, this lock lists the policy with its current digest
+       (`family`).
 
 Codes of this module: E125 no scope is declared or left · E401 an inline test fails. Of a family, see
 `family`: E100, E102, E120 to E124. Of a lock: E130 another digest · E131 not listed · E132 invalid lock.
 
 Not guaranteed: a file need not be signed (`policy.signatures` requires it if the user configures that), and a
-process that may write a folder may write its lock.
+process that may write a folder may also write its lock.
 """
 
 from __future__ import annotations
@@ -76,39 +77,39 @@ from muniment.policy.tables import CheckTable, RuleTable, build_quota, find_near
 
 
 Act = Verb | Literal["removal"]
-"""An action that a policy grants on a file: one of the verbs to the model, or its removal to code."""
+"""An action on a file that a policy can grant: a verb to the model, or `removal`, its removal by code."""
 
 REMOVAL: Final = "removal"
 ACTS: Final[tuple[Act, ...]] = (*Verb, REMOVAL)
 
 
 def get_act(check: CheckTable) -> Act:
-    """Return the act of an inline test."""
+    """Return the act that an inline test is about."""
     return REMOVAL if check.verb == REMOVAL else Verb(check.verb)
 
 
 def get_granting_verb(act: Act) -> Verb:
-    """Return the verb of the allow rules that grant the act."""
+    """Return the verb that an allow rule must contain to grant an act."""
     return Verb.MODIFY if act == REMOVAL else Verb(act)
 
 
 def get_denying_verbs(act: Act) -> frozenset[Verb]:
-    """Return the verbs each of which denies the act if it is in a deny rule."""
+    """Return the verbs that deny an act; one of them in a deny rule is enough."""
     return frozenset({Verb.MODIFY, Verb.DELETE} if act == REMOVAL else {Verb(act)})
 
 
 def decide_act(act: Act, path: CanonicalPath, judge: PolicyEvaluator) -> PolicyDecision:
-    """Decide whether the policy grants the act on the file."""
+    """Return the decision of the policy about an act on a file."""
     return judge.decide_removal(path) if act == REMOVAL else judge.decide(Verb(act), path)
 
 
 def is_granted(act: Act, path: CanonicalPath, judge: PolicyEvaluator) -> bool:
-    """Return whether the policy grants the act on the file, for filtering."""
+    """Return whether the policy grants an act on a file."""
     return isinstance(decide_act(act, path, judge), Allow)
 
 
 def find_failure(check: CheckTable, judge: PolicyEvaluator, policy: Policy) -> str | None:
-    """Return how the policy fails an inline test, name grammar included; None if it passes."""
+    """Return how an inline test fails under the policy and the name grammar, or None if it passes."""
     try:
         path = canonicalise(check.path, policy.scopes)
         require_act(get_act(check), path, judge)
@@ -123,10 +124,10 @@ def find_failure(check: CheckTable, judge: PolicyEvaluator, policy: Policy) -> s
 
 
 def require_act(act: Act, path: CanonicalPath, judge: PolicyEvaluator) -> None:
-    """Raise unless the policy and the name grammar grant the act on the file.
+    """Raise unless the policy and the name grammar grant an act on a file.
 
     Raises:
-        BadName, Refused: with the message for a model.
+        BadName, Refused: the name grammar or the policy denies the act; a model may see the message.
     """
     if act == Verb.CREATE:
         check_creatable(path)
@@ -136,7 +137,7 @@ def require_act(act: Act, path: CanonicalPath, judge: PolicyEvaluator) -> None:
 
 
 def _find_exceeded_quota(check: CheckTable, judge: PolicyEvaluator, path: CanonicalPath) -> str | None:
-    """Return a message for the first exceeded quota; None if every quota fits."""
+    """Return a message about the first quota that an inline test exceeds, or None if it exceeds none."""
     for quota in judge.quotas_for(path):
         for field in QUOTA_NUMBERS:
             requested, maximum = getattr(check, field.removeprefix("max_")), getattr(quota, field)
@@ -157,10 +158,10 @@ def _find_exceeded_quota(check: CheckTable, judge: PolicyEvaluator, path: Canoni
 # Cost: 0.6 ms per pattern, once for each digest in a process.
 
 MAX_WORK: Final = 300_000
-"""Steps for one pattern; a pattern of maximum length takes a tenth."""
+"""Maximum number of steps for one pattern; a pattern of maximum length takes a tenth of them."""
 
 MAX_CACHED_DIGESTS: Final = 256
-"""Cached digests of policies that passed."""
+"""Maximum number of cached digests of policies that passed the check."""
 
 _passed_digests: dict[Digest, None] = {}
 
@@ -173,11 +174,11 @@ class PatternDefect:
     """A pattern that does not have its intended effect.
 
     Attributes:
-        kind: kind of its table.
+        kind: the table of the pattern: `allow`, `deny` or `quota`.
         rule: the id of the rule or quota.
-        pattern: the pattern as written there.
-        code: E201: in a deny rule, it has no effect; E204: pathspec reads it differently from the kernel.
-        problem: text that follows the pattern in a message.
+        pattern: the pattern as written in the rule or quota.
+        code: E201: a deny pattern has no effect. E204: pathspec reads a pattern differently from the kernel.
+        problem: the text that follows the pattern in a message.
     """
 
     kind: Kind
@@ -188,7 +189,7 @@ class PatternDefect:
 
 
 def find_defects(policy: Policy) -> Iterator[PatternDefect]:
-    """Yield every deny pattern of the policy without effect, and every pattern with two readings.
+    """Yield the deny patterns without effect, and all patterns that pathspec reads differently.
 
     A policy that passed is not checked again.
     """
@@ -219,10 +220,10 @@ def _build_granting_policy(policy: Policy) -> Policy:
 
 
 def find_shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPath | None:
-    """Return the shortest canonical path that a deny pattern matches; None if the search finds none.
+    """Return the shortest canonical path that a deny pattern matches, or None if the search finds none.
 
-    If the search exceeds its budget, as for `*-` before twenty `?`, the path is built from the pattern's
-    literals.
+    If the search exceeds its budget, as for `*-` before twenty `?`, a path is built from the pattern's
+    literals; it may be longer.
     """
     letters, budget = build_tree_letters(pattern), StepBudget(MAX_WORK)
     matcher = DenyPatterns((pattern,))
@@ -240,7 +241,10 @@ def find_shortest_match(pattern: str, scopes: tuple[Scope, ...]) -> CanonicalPat
 
 
 def _build_sample(pattern: str, scope: Scope) -> CanonicalPath | None:
-    """Return a path in `scope` with `-` for each `*` and `?` of the pattern, and without its `**`."""
+    """Return a path in `scope` that is built from a pattern, or None if it is not canonical.
+
+    It has `-` for each `*` and `?` of the pattern, and no segment for `**`.
+    """
     segments = pattern.removeprefix("/").removesuffix("/").split("/")
     below = segments[1:] if is_anchored(pattern) and segments[0] != "**" else segments
     names = [name.replace("*", "-").replace("?", "-") for name in below if name != "**"]
@@ -279,7 +283,7 @@ def _find_disagreement(
     kind: Kind, rule: Rule | Quota, pattern: str, path: CanonicalPath
 ) -> Iterator[PatternDefect]:
     if (text := find_disagreement(pattern, path, deny=kind == "deny")) is not None:
-        problem = f"has another meaning for pathspec, for {text}; write it in another way"
+        problem = f"has another meaning for pathspec, for example for {text}; write it in another way"
         yield PatternDefect(kind, rule.id, pattern, "E204", problem)
 
 
@@ -288,11 +292,11 @@ def _find_disagreement(
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy and its files.
+    """A loaded policy, and the files that it was read from.
 
     Attributes:
-        policy: the effective one; each layer has the name of its file.
-        files: the file itself, then its ancestors, each once.
+        policy: the effective policy; each of its layers has the name of its file.
+        files: the policy file itself, then its ancestors, each once.
         locks: the lock files that its files were checked against.
     """
 
@@ -302,26 +306,29 @@ class LoadedPolicy:
 
     @property
     def own_layer(self) -> Layer:
-        """Return the rules of the file itself."""
+        """Return the rules of the policy file itself, without those of its ancestors."""
         return next(layer for layer in self.policy.layers if layer.name == self.files[0].name)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Return every file that affected the result, locks included, by its given path and its real path."""
+        """Return the paths of all files that affected the policy, locks included.
+
+        For each policy file, the result has its given path and its real path.
+        """
         named = [file.path for file in self.files if file.path is not None]
         real = [file.folder / file.path.name for file in self.files if file.path and file.folder]
         return (*dict.fromkeys((*named, *real)), *self.locks)
 
     @property
     def hard_link_identities(self) -> frozenset[tuple[int, int]]:
-        """Return device and inode of the files with further names, as they were read."""
+        """Return device and inode of each policy file that has several hard links, as they were read."""
         return frozenset(
             file.hard_link_identity for file in self.files if file.hard_link_identity is not None
         )
 
 
 def load_policy(name_or_path: str, *, policies_dir: Path | None = None) -> Policy:
-    """Load a policy with all that it extends; see `load_files`."""
+    """Return the effective policy of a file and of all files that it extends; see `load_files`."""
     return load_files(name_or_path, policies_dir=policies_dir).policy
 
 
@@ -332,17 +339,17 @@ def load_files(
     unlocked: Path | None = None,
     run_tests: bool = True,
 ) -> LoadedPolicy:
-    """Load a policy with all that it extends, and return it with its files.
+    """Load a policy file and all files that it extends, and return the effective policy with these files.
 
     Args:
         name_or_path: a path if it contains a `/` or ends in `.toml`; otherwise the name of a shipped policy
             or of one in `policies_dir`.
-        policies_dir: folder of the user's policies; None: no folder.
+        policies_dir: the folder of the user's policies; None: no folder.
         unlocked: a folder whose lock is ignored, while it is edited; never for a run.
         run_tests: run the inline tests of the file; False for callers that count failures; never for a run.
 
     Raises:
-        PolicyInvalid: for the first problem.
+        PolicyInvalid: the policy is invalid; the error is about the first problem.
     """
     member = read_family(name_or_path, policies_dir)
     policies_by_name: dict[str, Policy] = {}
@@ -353,21 +360,26 @@ def load_files(
 
 
 def parse_policy(text: str, *, where: str, parents: Lookup) -> Policy:
-    """Return the effective policy of a file's text.
+    """Return the effective policy for the text of a policy file.
 
     Args:
         text: the file, as TOML.
-        where: name or path of the file, for messages.
-        parents: returns the text of each policy in `extends`, all of them by name.
+        where: the name or path of the file, for messages.
+        parents: returns the text of a policy in `extends`; the text must refer to all of them by name.
 
     Raises:
-        PolicyInvalid: for the first problem, with `where` and its position.
+        PolicyInvalid: the policy is invalid; the error has the position of the first problem.
     """
     return _build_effective(read_text_family(text, where, parents), {}, run_tests=True)
 
 
 def _check_dialect(file: PolicyText, scopes: Collection[Scope]) -> Iterator[PolicyInvalid]:
-    """Yield an error for every pattern of a file outside the dialect, for these scopes, in its order."""
+    """Yield an error for each pattern of a file that is outside the dialect, in the order of the file.
+
+    Args:
+        file: the policy file.
+        scopes: the scopes that patterns may begin with.
+    """
     for kind in ("allow", "deny", "quota"):
         for index, table in enumerate(getattr(file.tables, kind)):
             for number, pattern in enumerate(table.paths):
@@ -380,9 +392,10 @@ def _check_dialect(file: PolicyText, scopes: Collection[Scope]) -> Iterator[Poli
 
 
 def find_pattern_errors(member: FamilyMember) -> list[PolicyInvalid]:
-    """Return the errors of the patterns of a file.
+    """Return the errors in the patterns of a file.
 
-    They are the patterns outside the dialect. If all are inside, they are the patterns without effect.
+    If patterns are outside the dialect, only these are reported. Otherwise patterns without their intended
+    effect are reported.
 
     Raises:
         PolicyInvalid: one of its parents does not load, or no scope is declared.
@@ -398,7 +411,13 @@ def find_pattern_errors(member: FamilyMember) -> list[PolicyInvalid]:
 
 
 def _build_effective(member: FamilyMember, policies_by_name: dict[str, Policy], *, run_tests: bool) -> Policy:
-    """Return the effective policy of a member; `policies_by_name` caches it and those of its ancestors."""
+    """Return the effective policy of a file with its parents.
+
+    Args:
+        member: the file with its parents.
+        policies_by_name: a cache of this policy and of those of its ancestors.
+        run_tests: whether to run the inline tests of the file.
+    """
     file = member.file
     if file.name in policies_by_name:
         return policies_by_name[file.name]
@@ -416,7 +435,12 @@ def _build_effective(member: FamilyMember, policies_by_name: dict[str, Policy], 
 
 
 def _find_pattern_defects(file: PolicyText, own: Policy) -> Iterator[PolicyInvalid]:
-    """Yield an error for every pattern of a file without its intended effect, judged by the file alone."""
+    """Yield an error for each pattern of a file without its intended effect.
+
+    Args:
+        file: the policy file.
+        own: the policy of this file without its parents.
+    """
     for defect in find_defects(own):
         tables = getattr(file.tables, defect.kind)
         index = next(at for at, table in enumerate(tables) if table.id == defect.rule)
@@ -428,7 +452,7 @@ def _find_pattern_defects(file: PolicyText, own: Policy) -> Iterator[PolicyInval
 
 
 def find_failed_tests(file: PolicyText, policy: Policy) -> Iterator[PolicyInvalid]:
-    """Yield an error for every inline test of a file that its effective policy fails."""
+    """Yield an error for each inline test of a file that its effective policy fails."""
     judge = PolicyEvaluator(policy)
     for number, check in enumerate(file.tables.test, start=1):
         if reason := find_failure(check, judge, policy):
@@ -442,7 +466,9 @@ def _build_scope_options(file: PolicyText, parents: list[Policy]) -> tuple[Scope
             ScopeOptions(Scope(name), **dict(options)) for name, options in file.tables.scopes.items()
         )
     if not parents:
-        raise PolicyInvalid("E125", file.where, "declares no [scopes] and extends no policy with any")
+        raise PolicyInvalid(
+            "E125", file.where, "declares no [scopes] and extends no policy that does; add [scopes]"
+        )
     shared = reduce(meet, parents).scope_options
     if not shared:
         raise _build_no_scope_error(file, "its parents")
@@ -450,13 +476,15 @@ def _build_scope_options(file: PolicyText, parents: list[Policy]) -> tuple[Scope
 
 
 def _build_no_scope_error(file: PolicyText, who: str) -> PolicyInvalid:
-    problem = f"no scope is left: {who} share none ({', '.join(map(printable, file.tables.extends))})"
+    problem = (
+        f"no scope is left: {who} have none in common ({', '.join(map(printable, file.tables.extends))})"
+    )
     line = find_nearest_line(file.text, ("scopes",)) or find_nearest_line(file.text, ("extends",))
     return PolicyInvalid("E125", file.where, problem, line)
 
 
 def _build_own_policy(text: PolicyText, scope_options: tuple[ScopeOptions, ...]) -> Policy:
-    """Return the policy of the file alone, its patterns checked."""
+    """Return the policy of a file without its parents, after a check of its patterns."""
     file, scopes = text.tables, tuple(options.name for options in scope_options)
     for problem in _check_dialect(text, scopes):
         raise problem
@@ -484,7 +512,7 @@ def _expand_verbs(table: RuleTable) -> tuple[Verb, ...]:
 
 
 def _build_missing_quotas(quotas: list[Quota], scopes: tuple[Scope, ...]) -> list[Quota]:
-    """Return the built-in quota `default` for scopes that no quota covers completely."""
+    """Return the built-in quota `default` for the scopes that no quota covers completely, if any."""
     patterns = {pattern for quota in quotas for pattern in quota.paths}
     complete_patterns = {"/**", "/**/*.md", "/*/**", "/*/**/*.md"}
     uncovered_scopes = [s for s in scopes if not patterns & {*complete_patterns, f"/{s}/**", f"/{s}/**/*.md"}]

@@ -1,8 +1,8 @@
-"""Checks who may write trusted files: policies are outside the roots, and only trusted users can write them.
+"""Checks that protect trusted files: policies are outside the roots, and only trusted users can write them.
 
-`require_outside` applies B2 of `kernel.binding` to the files of a policy: they must not be in a root (E126).
-`require_trusted` applies B1 to the files that a program trusts: no other user has written them or may replace
-them.
+`require_outside` checks that no file of a policy is in a root (E126; rule B2 of `kernel.binding`).
+`require_trusted` checks that no other user has written a file that a program trusts, or may replace it (rule
+B1 of `kernel.binding`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PRIVATE: Final = 0o700
 _OVERFLOW_USER: Final = 65_534
 
 _MAX_LINKS: Final = 40
-"""Links on the way to one file; Linux follows no more."""
+"""Maximum number of links on the way to one file; Linux follows no more."""
 
 _Identity = tuple[int, int]
-"""Device and inode."""
+"""Device and inode of a file."""
 
 
 def bind_outside(
@@ -39,12 +39,13 @@ def bind_outside(
     *,
     disjoint_from: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[Scope, BoundRoot]:
-    """Bind roots as `bind_all` does, if no file of the policy is in a root.
+    """Bind roots as `bind_all` does; raise if a file of the policy is in a root.
 
     Args:
         trusted_paths: as for `bind_all`.
         policy_files: the files of the policy, which must not be in a root.
-        policy_links: those files of it that have further names, which must not be in a root either.
+        policy_links: device and inode of the policy files with several hard links; no root may contain them
+            under another name.
         disjoint_from: as for `bind_all`.
 
     Raises:
@@ -65,17 +66,17 @@ def require_outside(
     trusted_paths: Iterable[Path],
     linked: frozenset[_Identity] = frozenset(),
 ) -> None:
-    """Raise if a file of a policy is accessed through a root, by any directory or link on its path.
+    """Raise if a policy file is in a root, or if its path leads through a root.
 
     Args:
         roots: the roots to which a run may write.
         trusted_paths: the files of a policy, by their given paths.
-        linked: those files of it that have further names.
+        linked: device and inode of the policy files with several hard links.
 
     Raises:
-        PolicyInvalid: a run could change the policy of the next one; E126.
+        PolicyInvalid: a run could change the policy of the next run (E126).
 
-    Cost: some calls for each path; if a file has further names, one for each entry of the roots.
+    Cost: some system calls for each path; if a file has several hard links, one for each entry of the roots.
     """
     scopes = {(bound.device, bound.inode): bound.scope for bound in roots}
     for bound in roots if linked else ():
@@ -105,12 +106,13 @@ def require_outside(
 def require_trusted(trusted_path: Path, *, inside: bool = False) -> None:
     """Raise if another user may write or replace the file at a path.
 
-    A missing file is accepted. Directories on the path, links included, may be writable by others if they are
-    sticky, like /tmp. On Linux the current group may write any of them: it often has only this user.
+    A missing file is accepted. A directory on the path, also on the way through links, may be writable by
+    others if it is sticky, like /tmp. On Linux the current group may write any directory: it often has only
+    this user.
 
     Args:
         trusted_path: the file or folder to check.
-        inside: also check each file in it.
+        inside: also check each file in the folder.
 
     Raises:
         ConfigInvalid: the message contains the path, and the command that corrects it.
@@ -133,7 +135,9 @@ def require_trusted(trusted_path: Path, *, inside: bool = False) -> None:
 
 
 def require_trusted_directories(trusted_path: Path) -> None:
-    """Raise if another user may replace the file at a path: the check of `require_trusted` for directories.
+    """Raise if another user may replace the file at a path, because of a directory on the path.
+
+    This is the part of `require_trusted` that checks directories.
 
     Raises:
         ConfigInvalid: as `require_trusted`.
@@ -158,6 +162,10 @@ def require_trusted_directories(trusted_path: Path) -> None:
 
 def check_owner_and_mode(path: Path, found: os.stat_result) -> None:
     """Raise unless the file at a path belongs to this user or root, and no other user may write it.
+
+    Args:
+        path: the path of the file.
+        found: the status of the file.
 
     Raises:
         ConfigInvalid: as `require_trusted`.
@@ -221,9 +229,9 @@ def _iterate_directories(path: Path) -> Iterator[Path]:
 
 
 def create_private_directory(path: str | os.PathLike[str]) -> None:
-    """Create a default directory in the user's home, with every missing parent, each 0700.
+    """Create a directory in the user's home, and every missing parent, each with mode 0700.
 
-    Existing directories are not changed; `bind` checks them.
+    Existing directories are not changed; `kernel.binding.bind` checks them.
 
     Raises:
         ManagedMemoryUnavailable: the system denies it, or the path is not a directory.

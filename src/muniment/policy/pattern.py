@@ -1,7 +1,7 @@
-r"""The dialect of `paths` in a policy, and a second opinion on the kernel's reading of it.
+r"""The dialect of `paths` in a policy, and a check that gitignore reads a pattern in the same way.
 
 The dialect is the simple part of gitignore: literals, `*` and `?` inside one segment, `**` as a complete
-segment, a trailing `/` in deny patterns only. `check_pattern` rejects everything else:
+segment, a trailing `/` in deny patterns only. Each other pattern is rejected with one of these codes:
 
     E202  too long, or more wildcards than are cheap to match
     E203  outside the subset: `!`, `[`, `\`, `#`, `**` next to other characters, an empty segment, …
@@ -9,8 +9,9 @@ segment, a trailing `/` in deny patterns only. `check_pattern` rejects everythin
     E205  an allow or quota pattern without a leading `/`
     E206  an anchored pattern whose first segment cannot be a declared scope
 
-`muniment.kernel.decide`, M1 to M4, defines the meaning of a pattern. To ensure that gitignore agrees,
-pathspec is also called when a policy loads (`find_disagreement`); it makes no decision.
+`muniment.kernel.decide`, M1 to M4, defines the meaning of a pattern. When a policy loads, pathspec, a library
+for gitignore, reads each pattern too (`find_disagreement`). This only detects differences: pathspec makes no
+decision.
 """
 
 from __future__ import annotations
@@ -28,20 +29,19 @@ from muniment.kernel.normal_forms import is_normalised
 from muniment.kernel.path import RESERVED_ASCII, CanonicalPath, fold
 
 MAX_PATTERN_CHARS: Final = 512
-"""Characters of one pattern; half of the longest path, since a pattern is shorter than the paths that it
-matches."""
+"""Maximum length of a pattern: half of the longest path, since a pattern is shorter than its paths."""
 
 MAX_TREE_WILDCARDS: Final = 2
-"""`**` segments of one pattern."""
+"""Maximum number of `**` segments of one pattern."""
 
 MAX_STARS: Final = 2
-"""`*` in one segment; only one segment of a pattern may have more than one."""
+"""Maximum number of `*` in one segment; only one segment of a pattern may have more than one."""
 
 _FORBIDDEN: Final = RESERVED_ASCII - frozenset("*?/")
 
 
 def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where: str) -> None:
-    """Reject a pattern that is outside the dialect. `load` checks whether it has an effect.
+    """Raise if a pattern is outside the dialect. `load` checks whether it has an effect.
 
     Args:
         pattern: the text as it is in the policy.
@@ -50,7 +50,7 @@ def check_pattern(pattern: str, *, deny: bool, scopes: Collection[Scope], where:
         where: policy and rule, for the message.
 
     Raises:
-        PolicyInvalid: see the codes above.
+        PolicyInvalid: the pattern is outside the dialect; the module docstring lists the codes.
     """
     problem = (
         _check_subset(pattern, deny=deny)
@@ -69,7 +69,12 @@ def _check_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
     body = pattern.removeprefix("/")
     segments = (body.removesuffix("/") if deny else body).split("/")
     if "" in segments:
-        return "E203", "has an empty segment" if deny else "has an empty segment or ends in `/`"
+        return (
+            "E203",
+            "has an empty segment; remove a `/`"
+            if deny
+            else "has an empty segment or ends in `/`; remove a `/`",
+        )
     if any("**" in segment and segment != "**" for segment in segments):
         return "E203", "has `**` next to other characters; use it only as a complete segment"
     if ("**", "**") in pairwise(segments):
@@ -77,21 +82,24 @@ def _check_subset(pattern: str, *, deny: bool) -> tuple[str, str] | None:
     if pattern.endswith("**/"):
         return "E203", "ends in `**/`, which pathspec reads as `**`; write that"
     if pattern != pattern.strip() or not pattern.isprintable():
-        return "E203", "begins or ends with white space, or contains a non-printable character"
+        return "E203", "begins or ends with white space, or contains a non-printable character; remove it"
     if not is_normalised("NFKC", pattern):
-        return "E203", "is not in normal form (NFKC), which every name must be"
+        return "E203", "is not in normal form (NFKC), as every name must be; write it in this form"
     return None
 
 
 def _check_cost(pattern: str) -> tuple[str, str] | None:
     if len(pattern) > MAX_PATTERN_CHARS:
-        return "E202", f"is longer than {MAX_PATTERN_CHARS} characters"
+        return "E202", f"is longer than {MAX_PATTERN_CHARS} characters; shorten it"
     segments = pattern.split("/")
     if segments.count("**") > MAX_TREE_WILDCARDS:
-        return "E202", f"has more than {MAX_TREE_WILDCARDS} `**`"
+        return "E202", f"has more than {MAX_TREE_WILDCARDS} `**`; use fewer"
     stars = [segment.count("*") for segment in segments if segment != "**"]
     if max(stars, default=0) > MAX_STARS or sum(count > 1 for count in stars) > 1:
-        return "E202", f"has more than {MAX_STARS} `*` in a segment, or several such segments"
+        return (
+            "E202",
+            f"has more than {MAX_STARS} `*` in a segment, or several segments with more than one; use fewer",
+        )
     return None
 
 
@@ -112,14 +120,14 @@ def _check_scope(pattern: str, scopes: Collection[Scope]) -> tuple[str, str] | N
 
 
 def find_disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str | None:
-    """Return a path that pathspec and the kernel decide differently; None if they agree.
+    """Return a path for which pathspec and the kernel read a pattern differently, or None if they agree.
 
-    It is `path` or one near it.
+    The comparison uses `path` and some paths near it.
 
     Args:
         pattern: a pattern of the dialect.
-        path: a path that it matches.
-        deny: whether it is in a deny rule.
+        path: a path that the pattern matches.
+        deny: whether the pattern is in a deny rule.
     """
     denies, allows = DenyPatterns((pattern,)), AllowPatterns(() if deny else (pattern,))
     opinion = _build_tree_matcher(pattern) if deny else _build_file_matcher(pattern)
@@ -131,7 +139,10 @@ def find_disagreement(pattern: str, path: CanonicalPath, *, deny: bool) -> str |
 
 
 def _iterate_near_paths(path: CanonicalPath) -> Iterator[CanonicalPath]:
-    """Yield the path, files below and next to it, in other capitals, and its directory."""
+    """Yield a path and paths near it.
+
+    These are a file below it, files next to it, the path with its name in other capitals, and its directory.
+    """
     yield path
     sibling_names = (f"{path.name}-", f"-{path.name}", path.name.swapcase())
     for parent, name in ((path, "-"), *((path.parent, each) for each in sibling_names)):
@@ -142,13 +153,19 @@ def _iterate_near_paths(path: CanonicalPath) -> Iterator[CanonicalPath]:
 
 
 def _build_file_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a matcher for exact files: path and pattern get a unique last name, without files below it."""
+    """Return a function that returns whether pathspec matches a path itself, not only a parent of it.
+
+    Path and pattern get the same last name, which no file has, so that a match is exact.
+    """
     spec = _compile_pathspec(f"{pattern}/*/%" if pattern.endswith("/**") else f"{pattern}/%")
     return lambda text: spec(f"{text}/%")
 
 
 def _build_tree_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a matcher for trees: a match of a directory covers its files, in any of the spellings of M2."""
+    """Return a function that returns whether pathspec matches a path or a directory above it.
+
+    Path and pattern are compared in each form that rule M2 of `kernel.decide` defines.
+    """
     spells: list[Callable[[str], str]] = [str, fold, *([fold_single] if "?" in pattern else [])]
     spellings = [(spell, _compile_pathspec(spell(pattern))) for spell in spells]
 
@@ -160,7 +177,10 @@ def _build_tree_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _compile_pathspec(line: str) -> Callable[[str], bool]:
-    """Return pathspec's matcher for a line; with one fixed backend, independent of installed packages."""
+    """Return pathspec's matcher for one line of gitignore.
+
+    Its backend is fixed, so that the result does not depend on installed packages.
+    """
     from pathspec import GitIgnoreSpec
 
     return GitIgnoreSpec.from_lines([line], backend="simple").match_file

@@ -1,7 +1,9 @@
-"""Whether a policy can be applied on this system: without a fence, no run writes unless the policy allows it.
+"""Check whether a policy can be applied on this system.
 
-Linux has the fence, and `sandbox` checks it there. Other systems have none (`portable`), so all code that
-writes a memory, for an agent or by hand, checks here first.
+Without a fence, no run writes unless the policy allows it.
+
+Linux has the fence, which confines workers; `sandbox` checks it there. Other systems have none (`portable`).
+So all code that writes a memory, for an agent or by hand, checks here first.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from muniment.portable import IS_LINUX, NEEDS_LINUX
 
 
 def may_write(policy: Policy) -> bool:
-    """Return whether a policy allows writing memory here: on Linux, or if it requires no fence."""
+    """Return whether a policy allows writing a memory here: on Linux, or if it requires no fence."""
     return IS_LINUX or policy.confinement.require is Enforcement.NONE
 
 
 def require_writing(policy: Policy) -> None:
-    """Raise unless `may_write`.
+    """Raise unless `may_write` returns True for the policy.
 
     Raises:
         PlatformUnsupported: the message states what to do.

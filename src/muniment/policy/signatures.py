@@ -1,19 +1,20 @@
 """Signed policies: `ssh-keygen` checks that a configured signer has signed a policy.
 
-    1. The signed text is a line with the name of a policy and its digest (`build_statement`). It is the
-       digest of the effective policy, so every parent is covered, and comments are not. The signature of
-       `X.toml` is in the same folder, in `X.toml.sig`.
-    2. If `policy_signers` is set, every policy that is not shipped needs a signature by one of them before
-       any run starts (`settings.load_configured_policy`). If not, signatures are not checked.
-    3. ssh-keygen is run without a shell and with almost no environment. It reads copies of bounded regular
-       files that this process created and no other process can change. Only its result within
-       `VERIFY_SECONDS` counts; any other outcome rejects the policy.
+    1. The signed text is one line with the name of a policy and its digest (`build_statement`). The digest is
+       that of the effective policy: it covers every parent, but not comments. The signature of `X.toml` is in
+       the same folder, in `X.toml.sig`.
+    2. If `policy_signers` is set, every policy that is not shipped needs a signature by one of these signers
+       before any run starts (`settings.load_configured_policy`). If it is not set, signatures are not
+       checked.
+    3. ssh-keygen is run without a shell and with almost no environment. It reads copies of the signers and
+       the signature that this process created and that no other process can change. Their size is limited. A
+       policy is accepted only if ssh-keygen confirms the signature within `VERIFY_SECONDS`.
 
 Codes of this module: E140 not signed by a signer · E141 no signature · E142 cannot be checked: no ssh-keygen,
 no signers, or it failed · E143 a shipped policy needs no signature.
 
-Not guaranteed: a signature has no date. A user who may write the folder can restore an older file with
-its signature; a `policy.lock` under version control shows that.
+Not guaranteed: a signature has no date. A user who may write the folder can restore an older file with its
+signature; a `policy.lock` under version control shows that.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ here."""
 SUFFIX: Final = ".sig"
 
 VERIFY_SECONDS: Final = 10.0
-"""Seconds for one call of ssh-keygen; it takes 5 ms."""
+"""Timeout of one check by ssh-keygen, in seconds; it takes 5 ms."""
 
 SIGN_SECONDS: Final = 120.0
-"""Seconds for a signature: the user may have to type a passphrase, or touch a token."""
+"""Timeout of a signature, in seconds: the user may have to type a passphrase, or touch a token."""
 
 _SIGN_VARIABLES: Final = ("PATH", "SSH_AUTH_SOCK", "SSH_ASKPASS", "DISPLAY", "TERM")
 """Environment variables that ssh-keygen gets for signing; for verifying it needs none."""
 
 
 def build_statement(policy: Policy) -> bytes:
-    """Return the text of a policy to sign."""
+    """Return the text that a signer of a policy signs: one line with its name and digest."""
     return f"{NAMESPACE}/1 {policy.name} {policy.digest}\n".encode()
 
 
 def get_signature_path(file: PolicyText) -> Path:
-    """Return the path of the signature of a policy file.
+    """Return the path of the signature for a policy file.
 
     Raises:
-        PolicyInvalid: the file is a shipped one; E143.
+        PolicyInvalid: the policy is part of the program and needs no signature (E143).
     """
     if file.path is None or file.is_shipped:
         raise PolicyInvalid("E143", file.where, "it is part of the program and needs no signature")
@@ -64,10 +65,14 @@ def get_signature_path(file: PolicyText) -> Path:
 
 
 def verify_policy(loaded: LoadedPolicy, signers: Path) -> str:
-    """Return the signer of a policy that is not shipped, one of `signers`.
+    """Check the signature of a policy that is not shipped, and return its signer.
+
+    Args:
+        loaded: the policy with its files.
+        signers: a file of allowed signers, see ssh-keygen(1).
 
     Raises:
-        PolicyInvalid: E140 to E143.
+        PolicyInvalid: E140 to E143, as in the module docstring.
     """
     file = loaded.files[0]
     path = get_signature_path(file)
@@ -82,7 +87,7 @@ def verify_policy(loaded: LoadedPolicy, signers: Path) -> str:
 
 
 def verify(statement: bytes, signature: bytes, signers: Path, *, where: str) -> str:
-    """Return the name of the signer of `statement`, as listed in `signers`.
+    """Check the signature of a statement, and return the name of its signer as listed in `signers`.
 
     Args:
         statement: text from `build_statement`.
@@ -91,7 +96,8 @@ def verify(statement: bytes, signature: bytes, signers: Path, *, where: str) -> 
         where: name of the signed file, for messages.
 
     Raises:
-        PolicyInvalid: no listed signer has signed this text, E140; or it cannot be checked, E142.
+        PolicyInvalid: no listed signer has signed this text (E140), or the signature cannot be checked
+            (E142).
     """
     allowed = _read_signers(signers)
     with tempfile.TemporaryDirectory(prefix="muniment-") as directory:
@@ -104,12 +110,12 @@ def verify(statement: bytes, signature: bytes, signers: Path, *, where: str) -> 
             command = ["-Y", "verify", "-n", NAMESPACE, "-I", identity, *files]
             if _run_ssh_keygen(command, statement, VERIFY_SECONDS, {}).returncode == 0:
                 return identity
-    problem = f"its signature is not for this policy and by a signer in {printable(str(signers))}"
+    problem = f"its signature is invalid for this policy, or not by a signer in {printable(str(signers))}"
     raise PolicyInvalid("E140", where, f"{problem}; review the changes, then have it signed again")
 
 
 def sign(statement: bytes, key: Path) -> bytes:
-    """Return the signature of `statement`, armoured.
+    """Return the signature of `statement` in text form (armoured).
 
     Args:
         statement: text from `build_statement`.
@@ -117,7 +123,7 @@ def sign(statement: bytes, key: Path) -> bytes:
             terminal if it needs input.
 
     Raises:
-        PolicyInvalid: ssh-keygen is missing or does not sign; E142.
+        PolicyInvalid: ssh-keygen is missing or does not sign (E142).
     """
     environment = {name: os.environ[name] for name in _SIGN_VARIABLES if name in os.environ}
     command = ["-Y", "sign", "-n", NAMESPACE, "-f", str(key.absolute())]
@@ -137,7 +143,7 @@ def _read_signers(path: Path) -> bytes:
         raise PolicyInvalid("E142", displayed_path, f"the file of policy signers {error.problem}") from None
     if read is None:
         raise PolicyInvalid(
-            "E142", displayed_path, "the file of policy signers was not found; see ssh-keygen(1)"
+            "E142", displayed_path, "the file of policy signers was not found; create it, see ssh-keygen(1)"
         )
     try:
         check_owner_and_mode(path, read.status)
@@ -166,11 +172,11 @@ def _run_ssh_keygen(
     except (OSError, ValueError) as error:
         problem = f"cannot be run: {error}"
     except subprocess.TimeoutExpired:
-        problem = f"did not respond within {seconds:.0f} s"
+        problem = f"did not respond within {seconds:.0f} s; retry"
     raise PolicyInvalid("E142", program, problem)
 
 
 def _get_last_line(process: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the last line of the output of ssh-keygen."""
+    """Return the last line that ssh-keygen printed, or its exit code if it printed none."""
     lines = process.stderr.decode(errors="replace").strip().splitlines()
     return printable(lines[-1]) if lines else f"it ended with {process.returncode}"

@@ -1,13 +1,13 @@
-"""The valid content of a policy file: one closed model per table, and the messages for invalid content.
+"""The valid content of a policy file: one model for each table, and the errors for invalid content.
 
-`read_tables` gets the result of `tomllib`. It does not guess: every key must be known, or the file does not
-load; and every known key is enforced by this version.
+`read_tables` gets the result of `tomllib`. It accepts only known keys, and this version enforces every known
+key.
 
     E101  unknown key, with the nearest known one
     E102  not TOML
     E103  missing key
     E104  wrong type, or not one of the possible values
-    E105  another schema, or not a dumped policy
+    E105  another schema, or a dumped policy that is not in its normal form
     E107  two rules or two quotas with one id
     E108  an empty list that needs an item, or more items than a policy may have
     E109  unknown verb, or `*` outside a deny rule
@@ -15,15 +15,19 @@ load; and every known key is enforced by this version.
     E111  a name or id that is reserved, or has characters other than a-z, 0-9, `-` and `_`
     E127  a path in `extends` that is not relative to the file
 
-`family` adds E100 and E120 to E124 (files and parents), `load` E125 and E401 (scopes, inline tests), `lock`
-E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`policy.ownership`), and signatures are
-E140 to E143 (`policy.signatures`).
+`family` adds E100 and E120 to E124 (files and parents) and E130 to E132 (locks), `load` E125 and E401
+(scopes, inline tests); `pattern` has E2xx. A policy inside a root is E126 (`policy.ownership`), and
+signatures are E140 to E143 (`policy.signatures`).
 
-A missing key never grants more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
-absent `[content]` or `reject` turns every gate on, absent `secrets` is `reject`, absent `instructions`,
-`poison` and `untrusted_sources` are `quarantine`, absent `[retention]` keeps untrusted entries for 14 days,
-absent `[confinement]` is `partial` and `abort`, absent `[changes]` is `fail`, 5 entries and a fifth of a
-scope, and a scope without `trust` is `external`. Only `commit` is `auto` if absent.
+A missing key never grants more than a present one. Its default is:
+
+- `[limits]` and the numbers of quotas: those of the shipped policy `strict`;
+- `[content]`: `reject` has every gate, `secrets` is `reject`, `instructions` and `poison` are `quarantine`;
+- `[provenance]`: `untrusted_sources` is `quarantine`;
+- `[retention]`: untrusted entries are retained for 14 days;
+- `[confinement]`: `require` is `partial`, and `on_escape` is `abort`;
+- `[changes]`: `conflict` is `fail`; 5 entries per forget, and a fifth of a scope per dream;
+- a scope: `trust` is `external`. The only exception: `commit` is `auto`, which is not the stricter value.
 """
 
 from __future__ import annotations
@@ -93,7 +97,7 @@ from muniment.policy.frozen import Frozen
 #     P2  Comments, and text in a string that looks like a table or key, are ignored.
 
 Location = tuple[str | int, ...]
-"""Keys and indexes from the top of the file, in the form of pydantic: `("deny", 1, "paths", 0)`."""
+"""Keys and indexes from the top of a file to an item, as in pydantic: `("deny", 1, "paths", 0)`."""
 
 _QUOTED: Final = r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'"
 _PART: Final = rf"(?:{_QUOTED}|[A-Za-z0-9_-]+)"
@@ -106,7 +110,7 @@ _LONG: Final = r'"""(?s:[^\\]|\\.)*?""""{0,2}' + r"|'''(?s:.)*?''''{0,2}"
 """A long string; one or two quotes before the three closing ones belong to it."""
 
 _SCALAR: Final = re.compile(f"{_LONG}|{_QUOTED}" + r"|[^,\[\]{}#\r\n]+")
-"""Any value except a string is a number, a boolean or a date, and a date may contain a space."""
+"""A string, or another single value: a number, a boolean or a date, which may contain a space."""
 
 
 def find_line(
@@ -123,7 +127,7 @@ def find_line(
         value: an element of the key's list, or a key of the key's table; None for the key itself.
 
     Returns:
-        None if it is missing, if the text is not TOML, or if the scan does not support it.
+        None if the item is missing, the text is not TOML, or the scan does not support the text.
     """
     node, lines = _parse_with_lines(text)
     loc: Location = ()
@@ -138,19 +142,22 @@ def find_line(
 
 
 def find_nearest_line(text: str, loc: Location) -> int | None:
-    """Return the line of the item at `loc`, or of the nearest item around it; None if unknown."""
+    """Return the line of the item at `loc`, or of the nearest item that contains it; None if unknown."""
     lines = find_lines(text)
     return next((lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in lines), None)
 
 
 def find_lines(text: str) -> Mapping[Location, int]:
-    """Return the line of every table, key and element; empty if the text is not TOML or not supported."""
+    """Return the line of every table, key and list element; empty if the scan does not support the text."""
     return _parse_with_lines(text)[1]
 
 
 @lru_cache(maxsize=16)
 def _parse_with_lines(text: str) -> tuple[Any, dict[Location, int]]:
-    """Return the result of `tomllib`, and its lines."""
+    """Return the content of a text from `tomllib`, and the line of each item in it.
+
+    If the lines cannot be determined, they are empty; the content may then be empty too.
+    """
     try:
         data = tomllib.loads(text)
         expected, scan = set(_iterate_locations(data, ())), _LineScanner(text)
@@ -161,7 +168,12 @@ def _parse_with_lines(text: str) -> tuple[Any, dict[Location, int]]:
 
 
 def _find_part(node: Any, step: object) -> Any:
-    """Return the key or index of `step` in a table or list; None if it is missing."""
+    """Return the key or index of an item in a table or list, or None if it is missing.
+
+    Args:
+        node: the table or list.
+        step: a key of the table; or an element of the list, or the id or number (from 1) of a table in it.
+    """
     if isinstance(node, dict):
         return step if step in node else None
     if not isinstance(node, list):
@@ -174,7 +186,11 @@ def _find_part(node: Any, step: object) -> Any:
 
 
 class _LineScanner:
-    """One pass over a text that `tomllib` has parsed."""
+    """One pass over a text that `tomllib` has parsed, to find the line of each item.
+
+    Attributes:
+        lines: the line of each item.
+    """
 
     def __init__(self, text: str) -> None:
         self.lines: dict[Location, int] = {}
@@ -192,7 +208,12 @@ class _LineScanner:
                 self._scan_pair(location)
 
     def _scan_header(self, line: int, *, is_of_several: bool) -> Location:
-        """Return the position to which the keys below a header belong."""
+        """Scan a table header, and return the location of the table to which the keys below it belong.
+
+        Args:
+            line: the line of the header.
+            is_of_several: whether the header has two brackets: `[[deny]]`.
+        """
         location: Location = ()
         *around, last = self._scan_key()
         for part in around:
@@ -231,7 +252,7 @@ class _LineScanner:
             self._match(_SCALAR)
 
     def _has_next(self, end: str) -> bool:
-        """Skip a comma or the end; return whether another element follows."""
+        """Skip a comma or the end of a list or table; return whether another element follows."""
         self._skip(_BLANK_LINES)
         if self._accept(","):
             self._skip(_BLANK_LINES)
@@ -266,7 +287,7 @@ class _LineScanner:
 
 
 def _iterate_locations(value: Any, loc: Location) -> Iterator[Location]:
-    """Yield the position of every item in the result of `tomllib`."""
+    """Yield the location of every item in the result of `tomllib`."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for part, inner in inside:
         yield (*loc, part)
@@ -305,7 +326,10 @@ _WRITING: Final = (Verb.CREATE, Verb.DELETE, Verb.MODIFY)
 
 
 def meet(a: Policy, b: Policy) -> Policy:
-    """Return the policy that grants a request if both do. With disjoint scopes it grants nothing."""
+    """Return a policy that grants a request only if both `a` and `b` do.
+
+    If they have no scope in common, it grants nothing.
+    """
     others = {options.name: options for options in b.scope_options}
     sections: dict[str, Any] = {
         each: _choose_stricter(getattr(a, each), getattr(b, each)) for each in SECTIONS
@@ -327,7 +351,7 @@ _Options = TypeVar(
 
 
 def _choose_stricter(a: _Options, b: _Options) -> _Options:
-    """Return the stricter value of every option."""
+    """Return options that have, for each option, the stricter of the two values."""
     options: dict[str, Any] = {
         option.name: _choose_stricter_value(option.name, getattr(a, option.name), getattr(b, option.name))
         for option in fields(a)
@@ -346,7 +370,7 @@ def _choose_stricter_value(name: str, a: Any, b: Any) -> Any:
 
 
 def narrow_writes(policy: Policy, scope: Scope) -> Policy:
-    """Return `policy` without permission to create, change or delete files outside `scope`.
+    """Return a copy of `policy` that does not allow to create, change or delete files outside `scope`.
 
     The new layer is named `request`, its deny rule `request-scope`. If the policy does not declare the scope,
     nothing can be written.
@@ -364,10 +388,11 @@ EXPORT_RULE: Final = "export"
 
 
 def grant_readable(policy: Policy) -> Policy:
-    """Return `policy` with permission to create and change readable files, in scopes that allow creation.
+    """Return a copy of `policy` that allows to create and change every file that it allows to read.
 
-    For the owner who imports an export or undoes a task: an entry that a person moved to a deeper folder than
-    the policy lets models create returns to its place. Deny rules, quotas and all other options stay.
+    This applies only to scopes in which the policy allows creation. It is for the owner who imports an export
+    or undoes a task. For example, a person moved an entry to a deeper folder than the policy lets models
+    create, and the entry must return there. Deny rules, quotas and all other options stay.
     """
     judge = PolicyEvaluator(policy)
     others = tuple(sorted(f"/{each}/" for each in policy.scopes if not judge.may_grant_in(Verb.CREATE, each)))
@@ -386,19 +411,22 @@ def grant_readable(policy: Policy) -> Policy:
 SCHEMA: Final = "muniment-policy/1"
 
 MAX_RULES: Final = 256
-"""Rules of a kind in one file, and patterns in one rule: limits compile time to less than a second."""
+"""Maximum number of rules of a kind in one file, and of patterns in one rule.
+
+It limits the time to compile a policy to less than a second.
+"""
 
 RESERVED_RULES: Final = frozenset({NO_GRANT, NOT_A_NAME, NOT_A_SCOPE})
-"""Rule names in denials that no rule of a policy decided, so that records are unambiguous."""
+"""Rule ids for denials that no rule of a policy decided; a policy cannot use them."""
 
 MAX_PARENTS: Final = 8
-"""Names and paths in one `extends`."""
+"""Maximum number of names and paths in one `extends`."""
 
 MAX_PATH_CHARS: Final = 1_024
-"""Characters of a path in `extends`."""
+"""Maximum length of a path in `extends`."""
 
 POLICY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""The valid names of a policy; two names are also reserved."""
+"""The valid names of a policy; two of these names are reserved."""
 
 
 def _validate_verb(text: str) -> str:
@@ -411,12 +439,12 @@ def _validate_verb(text: str) -> str:
 
 def _validate_policy_name(name: str) -> str:
     if name in {REQUEST_LAYER, GRAMMAR_LAYER}:
-        raise PydanticCustomError("E111", "{text} is a reserved name", {"text": repr(name)})
+        raise PydanticCustomError("E111", "{text} is a reserved name; use another one", {"text": repr(name)})
     return name
 
 
 def is_path(entry: str) -> bool:
-    """Return whether a given policy is a file path, and not a name to look up."""
+    """Return whether a policy is given by the path of a file, and not by a name to look up."""
     return "/" in entry or entry.endswith(".toml")
 
 
@@ -426,7 +454,11 @@ def _validate_parent(entry: str) -> str:
         problem = "{text} is neither a name of a-z, 0-9, `-` and `_`, nor a path with `/` or `.toml`"
         raise PydanticCustomError("E111", problem, name_or_path)
     if not entry.isprintable() or len(entry) > MAX_PATH_CHARS:
-        raise PydanticCustomError("E111", "{text} is too long or not printable", name_or_path)
+        raise PydanticCustomError(
+            "E111",
+            "{text} is too long or not printable; use a shorter path of printable characters",
+            name_or_path,
+        )
     if entry.startswith(("/", "~")):
         problem = "{text} is not relative; write the path from the folder of this file"
         raise PydanticCustomError("E127", problem, name_or_path)
@@ -435,13 +467,13 @@ def _validate_parent(entry: str) -> str:
 
 def _validate_scope_name(name: str) -> Scope:
     if f"/{name}/" == MEMORIES_PREFIX or find_segment_problem(name) is not None:
-        raise PydanticCustomError("E111", "{text} is a reserved name", {"text": repr(name)})
+        raise PydanticCustomError("E111", "{text} is a reserved name; use another one", {"text": repr(name)})
     return Scope(name)
 
 
 def _validate_rule_id(name: str) -> str:
     if name in RESERVED_RULES:
-        raise PydanticCustomError("E111", "{text} is a reserved id", {"text": repr(name)})
+        raise PydanticCustomError("E111", "{text} is a reserved id; use another one", {"text": repr(name)})
     return name
 
 
@@ -454,7 +486,10 @@ def _validate_gate(value: object) -> object:
 
 
 def _validate_retention(value: object) -> object:
-    """Validate both forms of a retention; report one error for both, and reject `true` for 1."""
+    """Return a valid retention, or raise one error for both of its forms: `never` and a number of days.
+
+    The value `true` is rejected, although Python accepts it as the number 1.
+    """
     if value == NEVER:
         return value
     if not isinstance(value, int) or isinstance(value, bool):
@@ -490,14 +525,14 @@ _PROVENANCE, _RETENTION, _QUOTA = Provenance(), Retention(), Quota("", ())
 
 
 class ScopeTable(Frozen):
-    """`[scopes]`: `name = { trust = …, commit = … }`."""
+    """A scope in `[scopes]`: `name = { trust = …, commit = … }`."""
 
     trust: _Trust = Trust.EXTERNAL
     commit: CommitMode = "auto"
 
 
 class RuleTable(Frozen):
-    """`[[deny]]`: here `*` means every verb."""
+    """A rule in `[[deny]]`: here `*` means every verb."""
 
     id: _RuleId
     verbs: _Verbs
@@ -506,7 +541,7 @@ class RuleTable(Frozen):
 
 
 class AllowTable(RuleTable):
-    """`[[allow]]`: verbs are listed explicitly, so that a later version cannot grant more than reviewed."""
+    """A rule in `[[allow]]`: verbs are listed explicitly, so that a later version cannot grant more."""
 
     @model_validator(mode="after")
     def _require_listed_verbs(self) -> AllowTable:
@@ -516,7 +551,7 @@ class AllowTable(RuleTable):
 
 
 class QuotaTable(Frozen):
-    """`[[quota]]`."""
+    """A quota in `[[quota]]`."""
 
     id: _Id
     paths: _Paths
@@ -526,12 +561,12 @@ class QuotaTable(Frozen):
 
 
 def build_quota(table: QuotaTable) -> Quota:
-    """Return the quota of a table."""
+    """Return the quota that a `[[quota]]` table describes."""
     return Quota(**dict(table))
 
 
 class LimitsTable(Frozen):
-    """`[limits]`."""
+    """The table `[limits]`: the resources that one run may use."""
 
     turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = _LIMITS.turns
     seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = _LIMITS.seconds
@@ -543,14 +578,14 @@ class LimitsTable(Frozen):
 
 
 class ConfinementTable(Frozen):
-    """`[confinement]`."""
+    """The table `[confinement]`: the confinement that a run requires."""
 
     require: Annotated[Enforcement, Field(strict=False)] = _CONFINEMENT.require
     on_escape: Literal["abort", "refuse"] = _CONFINEMENT.on_escape
 
 
 class ChangesTable(Frozen):
-    """`[changes]`."""
+    """The table `[changes]`: limits on how much one task may change."""
 
     conflict: Literal["retry", "fail"] = _CHANGES.conflict
     max_forget: _Count = _CHANGES.max_forget
@@ -558,7 +593,7 @@ class ChangesTable(Frozen):
 
 
 class ContentTable(Frozen):
-    """`[content]`: only an explicit `reject = []` switches the gates off."""
+    """The table `[content]`: restrictions on entries. Only `reject = []` switches all gates off."""
 
     reject: Annotated[tuple[_Gate, ...], Field(strict=False)] = _CONTENT.reject
     secrets: Literal["reject", "redact"] = _CONTENT.secrets
@@ -567,26 +602,28 @@ class ContentTable(Frozen):
 
 
 class ProvenanceTable(Frozen):
-    """`[provenance]`."""
+    """The table `[provenance]`: the treatment of facts from untrusted sources."""
 
     untrusted_sources: Literal["allow", "quarantine", "reject"] = _PROVENANCE.untrusted_sources
 
 
 class RetentionTable(Frozen):
-    """`[retention]`."""
+    """The table `[retention]`: the lifetime of entries."""
 
     default: _Days = _RETENTION.default
     untrusted: _Days = _RETENTION.untrusted
 
 
 class CheckTable(Frozen):
-    """`[[test]]`: a decision that the effective policy must make to load.
+    """An inline test in `[[test]]`: a decision that the effective policy must make, or it does not load.
 
     Attributes:
         verb: the verb of the request; `removal` is a removal by code.
+        path: the path of the request, as a model would write it.
+        expect: the expected decision.
         file_bytes: if given, the file would have that many bytes.
         files: if given, the scope would contain that many files, as each quota counts them.
-        total_bytes: if given, they would have that many bytes together.
+        total_bytes: if given, these files would have that many bytes together.
     """
 
     verb: Literal["list", "read", "create", "modify", "delete", "removal"]
@@ -606,7 +643,7 @@ class CheckTable(Frozen):
 
 
 class PolicyFile(Frozen):
-    """One policy file, before rules are compiled and parents are read."""
+    """The content of one policy file, before rules are compiled and parents are read."""
 
     schema_: Literal["muniment-policy/1"] = Field(alias="schema")
     name: _Name
@@ -626,7 +663,7 @@ class PolicyFile(Frozen):
 
 
 def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
-    """Return the file as a value.
+    """Return the validated content of one policy file.
 
     Args:
         data: the result of `tomllib`.
@@ -634,7 +671,8 @@ def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
         text: the text that `tomllib` parsed, for line numbers of errors.
 
     Raises:
-        PolicyInvalid: for the first problem, with a code from the list above.
+        PolicyInvalid: the content is invalid; the error is about the first problem, with a code from the
+            module docstring.
     """
     file, found = _validate_file(data, where, text)
     if found:
@@ -645,7 +683,10 @@ def read_tables(data: dict[str, Any], where: str, text: str = "") -> PolicyFile:
 
 
 def find_errors(data: dict[str, Any], where: str, text: str = "") -> list[PolicyInvalid]:
-    """Return all errors of a file alone; `read_tables` raises the first. Arguments as there."""
+    """Return all errors in the content of one policy file, without its parents.
+
+    The arguments are those of `read_tables`, which raises the first of these errors.
+    """
     return _validate_file(data, where, text)[1]
 
 
@@ -659,14 +700,17 @@ def _validate_file(
         return None, [_build_error(detail, data, where, text) for detail in _drop_follow_up_errors(details)]
     return file, [
         PolicyInvalid(
-            "E107", f"{where} {loc[0]}[{name}]", "the id is used twice", find_nearest_line(text, loc)
+            "E107",
+            f"{where} {loc[0]}[{name}]",
+            "the id is used twice; rename one",
+            find_nearest_line(text, loc),
         )
         for loc, name in _find_repeated_ids(file)
     ]
 
 
 def _drop_follow_up_errors(details: list[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """Yield all errors except those of lists that are too short only because their items are invalid."""
+    """Yield all errors except those about lists that are too short only because their items are invalid."""
     for detail in details:
         loc = detail["loc"]
         inside = any(len(each["loc"]) > len(loc) and each["loc"][: len(loc)] == loc for each in details)
@@ -675,7 +719,7 @@ def _drop_follow_up_errors(details: list[ErrorDetails]) -> Iterator[ErrorDetails
 
 
 def _find_repeated_ids(file: PolicyFile) -> Iterator[tuple[tuple[str, int], str]]:
-    """Yield position and id of each table with the id of an earlier one; rules share their ids."""
+    """Yield location and id of each table whose id an earlier table has; all rules share one set of ids."""
     for kinds in (("allow", "deny"), ("quota",)):
         seen: set[str] = set()
         for kind in kinds:
@@ -728,7 +772,7 @@ def _unknown_key(keys: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _format_position(loc: tuple[int | str, ...], data: Any) -> str:
-    """Return the position in the file, with rules by their ids: `allow[write-topics].verbs`."""
+    """Return the position of an item in the file, with rules by their ids: `allow[write-topics].verbs`."""
     text, node = "", data
     for part in loc:
         node = _get_part(node, part)

@@ -1,10 +1,10 @@
-"""The interface of `kernel.syscalls` for macOS and Windows, by the standard library and the walk.
+"""The interface of `kernel.syscalls` for macOS and Windows, implemented with the standard library.
 
-`is_openat2_available` is false, so that `kernel.root.choose_resolver` uses the walk. O_PATH is not
-available: a file is opened for reading to examine it, without waiting and without following links. So an
-unreadable file cannot be examined.
+`is_openat2_available` returns False, so that `kernel.root.choose_resolver` opens paths one component at a
+time (the "walk"). The flag O_PATH does not exist: to examine a file, it is opened for reading, without
+waiting and without following links. So a file that this user may not read cannot be examined.
 
-Separate, since it is loaded in place of `kernel.syscalls` only.
+Separate, because it is loaded only as a replacement of `kernel.syscalls`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STEP: Final = READ
 
 
 class _NoMachine:
-    """A placeholder for the numbers of system calls, which do not exist here."""
+    """A placeholder for the table of system call numbers, which only Linux needs."""
 
     renameat2: Final = -1
 
@@ -63,16 +63,18 @@ class _NoMachine:
 MACHINE: Final = _NoMachine()
 
 _DIRECTORY, _FILE, _OTHER = 4, 8, 10
-"""`d_type` values of readdir(3): DT_DIR, DT_REG, and DT_LNK for all others."""
+"""Values of `d_type` from readdir(3): DT_DIR for a directory, DT_REG for a file, and DT_LNK for everything
+else.
+"""
 
 
 class _NoResolver:
-    """A placeholder for the resolver that only Linux has."""
+    """A placeholder for the resolver that uses `openat2`, which only Linux has."""
 
     name: Final = "openat2"
 
     def open(self, _dir_fd: int, _path: bytes, _purpose: int) -> NoReturn:
-        """Raise ENOSYS."""
+        """Raise an OSError with ENOSYS: the system call does not exist."""
         raise read_last_error()
 
 
@@ -85,26 +87,30 @@ def is_openat2_available() -> bool:
 
 
 def require_known_machine() -> None:
-    """Do nothing: no call is made by its number here."""
+    """Do nothing: on this system no system call is made by its number."""
 
 
 def read_last_error() -> OSError:
-    """Return the error of a call that this system lacks."""
+    """Return the error of a system call that does not exist here (ENOSYS)."""
     return OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def renameat2(*_call: object) -> int:
-    """Return -1, as a file system without the flags of `renameat2`; the caller then uses a plain rename."""
+    """Return -1, like a file system that does not support the flags; the caller then uses a plain rename."""
     return -1
 
 
 def fstat(fd: int) -> Any:
-    """Return the status of `fd`; raise OSError."""
+    """Return the status of the open file `fd`, or raise OSError."""
     return os.fstat(fd)
 
 
 def iterate_entries(fd: int) -> Iterator[tuple[bytes, int]]:
-    """Yield name and `d_type` of each entry of the directory `fd`, without `.` and `..`; raise OSError."""
+    """Yield the name and the `d_type` of each entry in the directory `fd`, without `.` and `..`.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
     with os.scandir(fd) as listed:
         for item in listed:
             is_directory, is_file = item.is_dir(follow_symlinks=False), item.is_file(follow_symlinks=False)
@@ -113,5 +119,5 @@ def iterate_entries(fd: int) -> Iterator[tuple[bytes, int]]:
 
 
 def replace_syscalls() -> None:
-    """Replace `kernel.syscalls` by this module, before the kernel imports it."""
+    """Make imports of `kernel.syscalls` use this module instead; call it before the kernel is imported."""
     sys.modules["muniment.kernel.syscalls"] = sys.modules[__name__]

@@ -1,9 +1,10 @@
-"""`os.eventfd` and `select.poll` for systems that lack one: a latch has a number, for which a poller waits.
+"""Replacements for `os.eventfd` and `select.poll`, on systems that lack one of them.
 
-Only latches can be waited for (`cancelling.Cancel`). Only the fence, which does not exist here, waits for
-sockets and pipes.
+An eventfd is replaced by a latch: a flag that another thread sets, and for which a poller waits by its
+number. Only latches can be waited for, which `cancelling.Cancel` needs. Sockets and pipes are only waited for
+by the fence, which does not exist on these systems.
 
-Separate, since macOS and Windows both need it, and Windows needs more.
+Separate, because macOS and Windows both need it, and Windows needs more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 from typing import Any, Final
 
 _FIRST_NUMBER: Final = 1 << 24
-"""Numbers begin here; a system allocates descriptors that high only on request."""
+"""The first number of a latch; a system uses so high numbers for descriptors only on request."""
 
 _changed: Final = threading.Condition()
 _latches: Final[dict[int, bool]] = {}
@@ -22,7 +23,7 @@ numbers: Final = itertools.count(_FIRST_NUMBER)
 
 
 class LatchingOs:
-    """`os`, with the latches of `eventfd`."""
+    """The module `os`, with an `eventfd` that creates latches (flags that another thread can wait for)."""
 
     EFD_CLOEXEC = EFD_NONBLOCK = 0
 
@@ -30,17 +31,17 @@ class LatchingOs:
         return getattr(os, name)
 
     def eventfd(self, _value: int, _flags: int) -> int:
-        """Return a new latch, not set."""
+        """Create a latch that is not set, and return its number."""
         with _changed:
             number = next(numbers)
             _latches[number] = False
         return number
 
     def eventfd_write(self, fd: int, _value: int) -> None:
-        """Set a latch, and wake the pollers.
+        """Set a latch, and wake the threads that wait for it.
 
-        May be called by a signal handler in a thread that polls: then it only sets the latch, and that thread
-        sees it.
+        A signal handler may call this in a thread that is waiting itself. Then it only sets the latch, which
+        that thread sees at its next check.
         """
         _latches[fd] = True
         if _changed.acquire(blocking=False):
@@ -50,13 +51,13 @@ class LatchingOs:
                 _changed.release()
 
     def close(self, fd: int) -> None:
-        """Close as `os.close`, also latches."""
+        """Close a latch, or any other descriptor as `os.close` does."""
         if _latches.pop(fd, None) is None:
             os.close(fd)
 
 
 CHECK_SECONDS: Final = 0.05
-"""Seconds between two checks of the latches, if a thread could not be woken."""
+"""Seconds after which a waiting thread checks the latches again, in case it was not woken."""
 
 
 class _Poll:
@@ -67,7 +68,7 @@ class _Poll:
         self._registered.append(fd)
 
     def poll(self, milliseconds: int) -> list[tuple[int, int]]:
-        """Return the latches that are set; wait up to `milliseconds` for the first."""
+        """Wait up to `milliseconds` until a latch is set, and return all registered latches that are set."""
         remaining = milliseconds / 1000
         with _changed:
             while not (ready := [fd for fd in self._registered if _latches.get(fd)]) and remaining > 0:
@@ -77,7 +78,7 @@ class _Poll:
 
 
 class PolledSelect:
-    """The part of `select` for `poll`."""
+    """The part of the module `select` that `poll` needs."""
 
     POLLIN: Final = 1
     POLLOUT: Final = 4

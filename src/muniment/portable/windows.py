@@ -1,22 +1,27 @@
 r"""The parts of `os` and `fcntl` that the kernel and the state directory use, for Windows.
 
-Python has no directory descriptors on Windows. So an open directory is a generated number with its path and
-its identity (volume and file number):
+Python has no directory descriptors on Windows. So an open directory is a generated number, to which its path
+and its identity (volume and file number) belong:
 
-- D1. A name opened in a directory is a single one, without `\`, `/` or `:`, and without an end that Windows
-  would drop. A link is not followed: a symbolic link or a junction (any name surrogate) is ELOOP.
-- D2. Before and after a call, the directory must be the one that was opened; an opened file must be the one
-  at its name afterwards. If not, the error is ENOENT or ELOOP, and nothing stays open.
-- D3. A directory opened by a path, such as a root, must be in the folder of this user. This check replaces
-  owner and mode, which are then reported as those of this user (`portable.is_in_own_folder`).
-- D4. A directory is locked by a lock file in the folder for temporary files, by `msvcrt.locking`; Windows
-  releases the lock when the process ends.
+- D1. A name that is opened in a directory must be a single name, without `\`, `/` or `:`, and without an
+  ending that
+  Windows would drop. A link is not followed: for a symbolic link or a junction (any name surrogate) the error
+  is ELOOP.
+- D2. Before and after a call, the directory must be the same one that was opened. After a file was opened, it
+  must be the
+  file at that name. If not, the error is ENOENT or ELOOP, and nothing stays open.
+- D3. A directory that is opened by a path, such as a root, must be in the folder of this user
+  (`portable.is_in_own_folder`). This check replaces owner and mode: each status then reports this user as the
+  owner.
+- D4. A directory is locked by a lock file in the folder for temporary files, with `msvcrt.locking`. Windows
+  releases the
+  lock when the process ends.
 
-Not guaranteed: anything between the two checks of D2; locks against another user of the machine. Names are
-durable only if the file system makes them so: a directory cannot be synced.
+Not guaranteed: changes between the two checks of D2, and locks against other users of the machine. New names
+survive a power failure only if the file system ensures that, because a directory cannot be synced.
 
-Separate, since no other system loads it. Source: learn.microsoft.com, "Reparse Point Tags" (the bit of a name
-surrogate), "Naming Files, Paths, and Namespaces".
+Separate, because no other system loads it. Source: learn.microsoft.com, "Reparse Point Tags" (the bit of a
+name surrogate), "Naming Files, Paths, and Namespaces".
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from muniment.portable import is_in_own_folder
 from muniment.portable.waiting import LatchingOs, numbers
 
 _SURROGATE: Final = 0x20000000
-"""Bit of a reparse tag: the file represents another name. Placeholders of a cloud lack it."""
+"""Bit of a reparse tag: the file represents another name. Placeholders of cloud storage do not have it."""
 
 _READ_ONLY: Final = 1
 
@@ -56,7 +61,7 @@ def _identity(found: _os.stat_result) -> tuple[int, int]:
 
 
 def _build_private_status(found: _os.stat_result) -> _os.stat_result:
-    """Return a status with this user as the owner, and no rights for others."""
+    """Return a status that reports this user as the owner, and no rights for others."""
     times = {name: getattr(found, name) for name in ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")}
     # For a link that is not symbolic, Windows reports the type of its target.
     mode = _stat.S_IFLNK if _is_link(found) else found.st_mode & ~0o077
@@ -73,7 +78,10 @@ class _OpenDirectory:
 
 
 class _DirEntry:
-    """A name in a directory, as in `os.scandir`, whose entries on Windows lack the file number."""
+    """An entry of a directory, as `os.scandir` yields it.
+
+    On Windows, the original entries lack the file number.
+    """
 
     def __init__(self, name: str, found: _os.stat_result) -> None:
         self.name, self._found = name, found
@@ -89,7 +97,7 @@ class _DirEntry:
 
 
 class _Os(LatchingOs):
-    """`os` with numbers for directories."""
+    """The module `os` of Windows, extended by numbers for open directories."""
 
     O_DIRECTORY: Final = 1 << 28
     O_NOFOLLOW: Final = 1 << 27
@@ -102,7 +110,7 @@ class _Os(LatchingOs):
         self._lock = threading.Lock()
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """Open as `os.open` (D1 to D3)."""
+        """Open a file or directory, as `os.open` does on Linux (D1 to D3 in the module docstring)."""
         fd = self._open_native(self._build_path(path, dir_fd), flags, mode, is_relative=dir_fd is not None)
         try:
             if dir_fd is not None:
@@ -136,7 +144,7 @@ class _Os(LatchingOs):
         return fd
 
     def close(self, fd: int) -> None:
-        """Close as `os.close`."""
+        """Close a file or directory, as `os.close` does on Linux."""
         with self._lock:
             found = self._open.pop(fd, None)
         if found is None:
@@ -145,70 +153,76 @@ class _Os(LatchingOs):
             _os.close(found.lock)
 
     def fstat(self, fd: int) -> _os.stat_result:
-        """Return the status as `os.fstat`; owner and mode as in D3."""
+        """Return the status of an open file or directory, as `os.fstat` does.
+
+        The owner is always this user.
+        """
         return _build_private_status(_os.lstat(self._get_path(fd)) if fd in self._open else _os.fstat(fd))
 
     def stat(self, path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _os.stat_result:
-        """Return the status as `os.stat`."""
+        """Return the status of a path, as `os.stat` does on Linux; the owner is always this user."""
         return _build_private_status(
             _os.stat(self._build_path(path, dir_fd), follow_symlinks=follow_symlinks)
         )
 
     @contextlib.contextmanager
     def scandir(self, fd: int) -> Iterator[Iterator[_DirEntry]]:
-        """Yield entries as `os.scandir`."""
+        """Yield the entries of an open directory, as `os.scandir` does on Linux."""
         path = self._get_path(fd)
         with _os.scandir(path) as listed:
             yield self._iterate_statuses(listed)
         self._get_path(fd)
 
     def readlink(self, path: Any, *, dir_fd: int) -> bytes:
-        """Return the target as `os.readlink` of bytes."""
+        """Return the target of a link as bytes, as `os.readlink` does on Linux."""
         return _os.fsencode(_os.readlink(self._build_path(path, dir_fd)))
 
     def mkdir(self, path: Any, mode: int, *, dir_fd: int) -> None:
-        """Create a directory as `os.mkdir`."""
+        """Create a directory, as `os.mkdir` does on Linux."""
         _os.mkdir(self._build_path(path, dir_fd), mode)
 
     def rmdir(self, path: Any, *, dir_fd: int) -> None:
-        """Remove a directory as `os.rmdir`."""
+        """Remove a directory, as `os.rmdir` does on Linux."""
         _os.rmdir(self._build_path(path, dir_fd))
 
     def unlink(self, path: Any, *, dir_fd: int) -> None:
-        """Remove a file as `os.unlink`."""
+        """Remove a file, as `os.unlink` does on Linux."""
         _os.unlink(self._build_path(path, dir_fd))
 
     def rename(self, old: Any, new: Any, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        """Rename as `os.rename` of POSIX, which replaces."""
+        """Rename a file, and replace an existing file with the new name, as `os.rename` does on Linux."""
         _os.replace(self._build_path(old, src_dir_fd), self._build_path(new, dst_dir_fd))
 
     def fsync(self, fd: int) -> None:
-        """Sync as `os.fsync`, files only."""
+        """Write a file to the disk, as `os.fsync` does; for a directory, do nothing."""
         if fd not in self._open:
             _os.fsync(fd)
 
     def fchmod(self, _fd: int, _mode: int) -> None:
-        """Do nothing: rights come from the folder (D3)."""
+        """Do nothing: rights on Windows come from the folder of the user."""
 
     def pread(self, fd: int, count: int, at: int) -> bytes:
-        """Read as `os.pread`; safe only if all callers read by it."""
+        """Read from a file at an offset, as `os.pread` does on Linux.
+
+        This is safe only if all callers use this method.
+        """
         with self._lock:
             _os.lseek(fd, at, _os.SEEK_SET)
             return _os.read(fd, count)
 
     def geteuid(self) -> int:
-        """Return the owner of all files here, see D3."""
+        """Return 0, the owner of all files in the statuses of this module."""
         return 0
 
     getegid = geteuid
 
     def statvfs(self, path: Any) -> Any:
-        """Return a status without flags: no file system is known to be read-only here."""
+        """Return a status without flags: this module knows no read-only file system."""
         del path
         return type("Statvfs", (), {"f_flag": 0})
 
     def lock(self, fd: int) -> None:
-        """Lock the directory `fd` (D4).
+        """Lock an open directory (D4 of the module docstring) without waiting.
 
         Raises:
             BlockingIOError: another process holds the lock.
@@ -225,7 +239,7 @@ class _Os(LatchingOs):
         directory.lock = lock
 
     def unlock(self, fd: int) -> None:
-        """Release the lock; does nothing if it is not locked."""
+        """Release the lock of an open directory; do nothing if it is not locked."""
         directory = self._open.get(fd)
         if directory is not None and directory.lock is not None:
             lock, directory.lock = directory.lock, None
@@ -238,7 +252,10 @@ class _Os(LatchingOs):
         if not _stat.S_ISDIR(found.st_mode):
             _raise_os_error(errno.ENOTDIR)
         if not is_relative and not is_in_own_folder(path):
-            raise PermissionError(errno.EACCES, "it is outside your user folder, where others may write")
+            raise PermissionError(
+                errno.EACCES,
+                "it is outside your user folder, so others may write there; move it into that folder",
+            )
         with self._lock:
             number = next(numbers)
             self._open[number] = _OpenDirectory(path, _identity(found))
@@ -250,7 +267,7 @@ class _Os(LatchingOs):
             _raise_os_error(errno.ELOOP)
 
     def _get_path(self, fd: int) -> str:
-        """Return the path of an open directory, if it is still the same one (D2)."""
+        """Return the path of an open directory, after a check that it is still the same directory."""
         try:
             directory = self._open[fd]
         except KeyError:
@@ -261,7 +278,10 @@ class _Os(LatchingOs):
         return directory.path
 
     def _build_path(self, path: Any, dir_fd: int | None) -> str:
-        """Return the path of a name in a directory (D1), or a path that the caller gave."""
+        """Return the path of a name in an open directory, after a check of the name.
+
+        Without a directory, return the path itself.
+        """
         name = _os.fsdecode(path)
         if dir_fd is None:
             return name
@@ -279,12 +299,12 @@ class _Os(LatchingOs):
 
 
 class _Fcntl:
-    """`fcntl.flock` for directories, without waiting."""
+    """The function `fcntl.flock` for directories; it never waits."""
 
     LOCK_EX, LOCK_NB, LOCK_UN = 2, 4, 8
 
     def flock(self, fd: int, operation: int) -> None:
-        """Lock the directory `fd` or release its lock; raise as `_Os.lock`."""
+        """Lock an open directory, or release its lock; raise as `_Os.lock`."""
         if operation == self.LOCK_UN:
             os.unlock(fd)
         else:

@@ -1,1 +1,1 @@
-"""The public confinement: `sandbox`, its tools and its fence. Importing this package has no effect."""
+"""The confinement of tool calls: `sandbox`, its tools and its fence. Importing it has no effect."""

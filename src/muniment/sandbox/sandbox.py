@@ -1,4 +1,4 @@
-r"""Roots, worker and overlay, controlled by three methods: `call`, `changes`, `commit`.
+r"""Tool calls on a memory in a sandbox, controlled by three methods: `call`, `changes`, `commit`.
 
     with Sandbox(policy="strict", roots={"user": "/srv/memory/user"}) as box:
         box.call("write_file", {"path": "user/editor.md", "content": "Prefers dark mode.\n"})
@@ -7,9 +7,8 @@ r"""Roots, worker and overlay, controlled by three methods: `call`, `changes`, `
 C1 A call or a commit reads, lists and writes nothing outside the bound roots.
 C2 Nothing is written before `commit`, which writes everything or nothing.
 C3 `enforcement` is the confinement that is really in force, as reported by the worker and the kernel. If a
-   policy requires more, the worker is ended before it receives any data; with `require_confinement =
-   "full"`, before
-   this object exists.
+   policy requires more, the worker is ended before it receives any data. With `require = "full"`, this is
+   checked when the object is created.
 
 Not guaranteed: C1 against native code in the worker under `partial`, and against any code under `none`.
 Tested with attacks by `tests/attacks/`, also by the corpus.
@@ -72,14 +71,16 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or that a commit waits for the locks of its roots. A grep over
-all bytes that a policy allows takes a few."""
+all bytes that a policy allows takes a few seconds."""
 
 
 def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
-    """Check the size of a run's proposal; bytes that code adds later do not count.
+    """Reject a proposal with more files or bytes than a run may write.
+
+    Bytes that code adds later do not count.
 
     Raises:
-        BudgetSpent: it has more files or bytes than a run may write.
+        BudgetSpent: the proposal has too many files or bytes.
     """
     if len(change_set.changes) > policy.limits.files_written:
         raise BudgetSpent("the change set has more files than a run may write")
@@ -91,7 +92,8 @@ def require_confinement(policy: Policy, confinement: Confinement) -> None:
     """Reject a run whose confinement is weaker than its policy requires.
 
     Raises:
-        ConfinementUnavailable: it is; the message lists the missing layers and what to do.
+        ConfinementUnavailable: the confinement is weaker; the message lists the missing layers and what to
+            do.
     """
     required = policy.confinement.require
     if confinement.enforcement.satisfies(required):
@@ -107,7 +109,7 @@ def require_confinement(policy: Policy, confinement: Confinement) -> None:
 
 
 def check_enforcement(policy: Policy, *, in_process: bool) -> None:
-    """Check the confinement as far as it is known before a worker is started.
+    """Check the confinement of a run as far as it is known before a worker is started.
 
     Raises:
         ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
@@ -119,25 +121,25 @@ def check_enforcement(policy: Policy, *, in_process: bool) -> None:
 
 
 class Sandbox:
-    """The memory of some roots, judged by a policy.
+    """The memory in some roots, which tools may read and change as a policy allows.
 
     Args:
-        policy: a policy, alone or with its files, the name of one, or the path of its file.
+        policy: a policy, a policy loaded with its files, the name of a policy, or the path of a policy file.
         roots: directory of each scope; the policy must declare every scope.
-        symlinks: `"refuse"`: a path with a link is an escape; `"beneath"`: links are resolved, as they were
-            at the first call or the first one after a commit, and the path is judged as written and as
-            resolved. A link that is absolute or leaves its root is an escape in both cases.
-        state: directory for ledger and catalog, outside the roots; None: a private temporary one.
-        in_process: run the tools in this process; requires a policy with `require_confinement = "none"`.
-            Always so on systems other than Linux.
+        symlinks: `"refuse"`: a path with a link is an escape. `"beneath"`: links are resolved, and the path
+            is judged as written and as resolved. The links are read at the first call, and again at the first
+            call after a commit. A link that is absolute or leaves its root is an escape in both cases.
+        state: directory for ledger and catalog, outside the roots; None: a private temporary directory.
+        in_process: run the tools in this process; the policy must have `require = "none"`. On systems other
+            than Linux, the tools always run in this process.
 
     Raises:
         PolicyInvalid: the policy does not load, or one of its files is in a root.
         InvalidScope: a root is bound to a scope that the policy does not declare, or no root is given.
-        ManagedMemoryUnavailable: a root cannot be used, with the reason.
-        ConfinementUnavailable: the policy requires more than this run would have.
+        ManagedMemoryUnavailable: a root cannot be used; the message contains the reason.
+        ConfinementUnavailable: the policy requires a stronger confinement than this run would have.
         ConfigInvalid: `symlinks` is not one of the values above.
-        PlatformUnsupported: as `check_enforcement`.
+        PlatformUnsupported: this system has no worker, and the policy requires one.
     """
 
     def __init__(
@@ -182,23 +184,24 @@ class Sandbox:
         deadline: Deadline | None = None,
         injected: InjectedDigests = NOTHING_INJECTED,
     ) -> Self:
-        """Return the sandbox of a job's run over roots and a state that the caller has opened and closes.
+        """Return the sandbox for the run of a job.
 
-        In this sandbox, a file must be read before it may be replaced.
+        The caller has opened the roots and the state, and closes them. In this sandbox, a file must be read
+        before it may be replaced.
 
         Args:
             policy: the policy to judge by.
-            roots: roots of its scopes.
+            roots: roots of the scopes.
             state: ledger and catalog.
-            in_process: as for the constructor.
+            in_process: run the tools in this process; the policy must have `require = "none"`.
             symlinks: treatment of links under the roots.
-            context: in `clean` runs the worker gets no root.
+            context: in a `clean` run, the worker gets no root.
             deadline: the deadline of the run; None: each call or commit has `WAIT_SECONDS`.
-            injected: entries that are injected before the run begins, with their digests. They count as read
-                if the run replaces them, and its proposal depends on them.
+            injected: entries that are injected before the run begins, with their digests. The run may replace
+                them without reading them first. Its proposal depends on them.
 
         Raises:
-            ConfinementUnavailable: as the constructor.
+            ConfinementUnavailable: the policy requires a stronger confinement than this run would have.
         """
         check_enforcement(policy, in_process=in_process)
         sandbox = cls.__new__(cls)
@@ -241,11 +244,11 @@ class Sandbox:
 
     @property
     def confinement(self) -> Confinement:
-        """Return the confinement of the current or last worker. Start a worker if needed.
+        """Return the confinement of the current or last worker. Start the first worker if needed.
 
         Raises:
-            ConfinementUnavailable: less than the policy requires.
-            DeadlineExceeded, Cancelled, WorkerLost, ManagedMemoryUnavailable: as `call`.
+            ConfinementUnavailable: the confinement is weaker than the policy requires.
+            DeadlineExceeded, Cancelled, WorkerLost, ManagedMemoryUnavailable: as described in `call`.
         """
         if self._confinement is None:
             self._connect()
@@ -254,15 +257,19 @@ class Sandbox:
 
     @property
     def enforcement(self) -> Enforcement:
-        """Return the degree of the confinement; raise as `confinement`."""
+        """Return the degree of the confinement: `full`, `partial` or `none`.
+
+        Raises:
+            MunimentError: the errors of `confinement`.
+        """
         return self.confinement.enforcement
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Execute one tool call on the overlay; nothing is written.
+        """Execute one tool call on the pending writes of this sandbox. Nothing is written to disk.
 
         Raises:
-            DeadlineExceeded, Cancelled: the wait ended; the overlay is lost.
-            WorkerLost: the worker died or broke its protocol; the overlay is lost.
+            DeadlineExceeded, Cancelled: the wait ended. The pending writes are lost.
+            WorkerLost: the worker died or broke its protocol. The pending writes are lost.
             ManagedMemoryUnavailable: a root has more links than can be resolved, see `read_links`.
         """
         try:
@@ -278,19 +285,19 @@ class Sandbox:
 
     @property
     def displayed_paths(self) -> frozenset[CanonicalPath]:
-        """Return the paths of files whose text the calls have returned, as given, links not resolved."""
+        """Return the paths of the files whose text the calls have returned, with links not resolved."""
         return frozenset(self._displayed_paths)
 
     def resolve_links(self, path: CanonicalPath) -> CanonicalPath:
-        """Return the path for reading and committing: without links, as they were when the run began.
+        """Return `path` with its links resolved, as they were when the run began.
 
         Raises:
-            PathEscape, BadName: it is outside, or not a valid path; see `policy.grammar.resolve`.
+            PathEscape, BadName: the resolved path is outside the root, or is not valid.
         """
         return resolve(path, self._links.get(path.scope, {})).path
 
     def changes(self) -> list[Change]:
-        """Return the changes that would be committed, in order of paths; raise as `call`."""
+        """Return the changes that a commit would write, in order of paths. Raises the errors of `call`."""
         return list(build_changes(self._read_change_set().changes))
 
     def commit(
@@ -304,18 +311,18 @@ class Sandbox:
         dry_run: bool = False,
         approve: Callable[[ChangeSet], None] = lambda _: None,
     ) -> CommitResult:
-        """Judge the proposal, commit it and rebuild the indexes of touched scopes.
+        """Judge the pending writes, commit them and rebuild the indexes of touched scopes.
 
-        An empty change set writes nothing. After the commit the overlay is empty again.
+        An empty change set writes nothing. After the commit the sandbox has no pending writes.
 
         Args:
             run: who commits, and why; None: the caller edits directly.
-            trust: returns the trust of the new bytes; None: the owner's.
-            stamp: completes the committed bytes; None keeps the proposed bytes.
-            rename: returns the path of a new file; None: the proposed one.
+            trust: returns the trust of the new bytes; None: trust `owner`.
+            stamp: completes the committed bytes; None: the proposed bytes are committed.
+            rename: returns the path of a new file; None: the proposed path is used.
             replaced: returns the path of an entry whose text is replaced; None: no entry is renamed.
             dry_run: do everything except writing.
-            approve: called with the change set that is judged afterwards; may raise to reject it.
+            approve: called with the change set before it is judged; may raise to reject it.
 
         Raises:
             RememberPathEscape: a writing tool tried to escape, or the judge found an escape.
@@ -323,7 +330,7 @@ class Sandbox:
             PendingReview: the policy requires a review by the owner.
             StoreConflict: a file is no longer the one that the run read or replaces.
             StateTooNew, ManagedMemoryUnavailable: a root or the state cannot be used, with the reason.
-            DeadlineExceeded, Cancelled, WorkerLost: as `call`, before the first write.
+            DeadlineExceeded, Cancelled, WorkerLost: as in `call`, before the first write.
         """
         if self._escape is not None:
             raise self._escape
@@ -355,7 +362,7 @@ class Sandbox:
         return done
 
     def close(self) -> None:
-        """End the worker; drop uncommitted changes."""
+        """End the worker and drop uncommitted changes."""
         self._disconnect()
         if not self._owns_all:
             return
@@ -379,12 +386,15 @@ class Sandbox:
         return self._state
 
     def _build_edit_run(self) -> Run:
-        """Return the run of a direct edit by the caller."""
+        """Return the ledger data for a direct edit by the caller."""
         task, now = f"edit-{generate_ulid()}", timestamp()
         return Run(task, now, Trust.OWNER, "caller", self._policy.label, "edit")
 
     def _read_change_set(self) -> ChangeSet:
-        """Return the proposal, which depends on the injected entries even if a worker does not claim them."""
+        """Return the proposal of the run.
+
+        It always depends on the injected entries, even if a worker does not claim them.
+        """
         proposed = self._executor.change_set() if self._executor else ChangeSet()
         injected_claims = (Claim(path, seen) for path, seen in self._injected.items())
         return replace(proposed, claims=tuple(dict.fromkeys((*proposed.claims, *injected_claims))))
@@ -402,7 +412,7 @@ class Sandbox:
         return self._executor
 
     def _select_scopes(self) -> tuple[Scope, ...]:
-        """Return the scopes in which the run may list, read or edit; none in `clean` runs."""
+        """Return the scopes in which the run may list, read or modify files; none in `clean` runs."""
         if self._is_clean:
             return ()
         judge = PolicyEvaluator(self._policy)
@@ -450,7 +460,7 @@ class Sandbox:
             worker.close()
 
     def _record_escape(self, tool: object, arguments: object, outcome: Outcome) -> None:
-        """Record the first escape by a writing tool, if it ends the run."""
+        """Record the first path escape by a writing tool, if the policy ends the run because of it."""
         if self._escape is not None or self._policy.confinement.on_escape != "abort":
             return
         if outcome.via is not None and isinstance(tool, str) and tool in WRITING_TOOLS:
@@ -458,10 +468,10 @@ class Sandbox:
 
 
 def check_scopes(policy: Policy, roots: Mapping[str, object]) -> None:
-    """Reject roots of undeclared scopes, and a run without roots.
+    """Reject a run without roots, and a root for a scope that the policy does not declare.
 
     Raises:
-        InvalidScope: for the first such scope.
+        InvalidScope: no root is given, or the scope of a root is not declared.
     """
     if not roots:
         known = ", ".join(policy.scopes)

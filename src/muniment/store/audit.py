@@ -1,21 +1,22 @@
-"""The audit chain: records of all events, in order, so that a later edit is detected.
+"""The audit chain: records of all events, in order, so that a later edit of the records is detected.
 
-Each record is MACed with the one before it, and the last one once more in its own row:
+A MAC (message authentication code) links each record to the record before it. A separate row marks the last
+record:
 
     body_mac = HMAC(key, body)
     mac_n    = HMAC(key, mac_{n-1}, seq, at, kind, task, body_mac)
     head     = HMAC(key, seq, mac_n)
 
 Guaranteed against an attacker who can edit `ledger.db` but does not have the key: `verify` finds an edited
-byte, a removed, inserted or moved record, and a cut tail. A body may be missing only if a later record of the
-kind `erase` lists it.
+byte; a removed, inserted or moved record; and missing records at the end. A body may be missing only if a
+later record of the kind `erase` lists it.
 
-Not guaranteed: anything against an attacker who has the key. Replacing the complete ledger by an earlier
-state is detected only with a head that was stored elsewhere (`Head`, `verify(…, kept=…)`). Other tables are
-not covered, but a commit record contains the digests of its changes.
+Not guaranteed: anything against an attacker who has the key. If the complete ledger is replaced by an earlier
+state, only a head that was stored elsewhere reveals that (`Head`, `verify(…, expected_head=…)`). Other tables
+are not covered, but a commit record contains the digests of its changes.
 
 Records contain digests and logical paths of entries that are or were in the memory, never content. For any
-other path that a model requested, they contain its shape (`describe_path`).
+other path that a model requested, a record contains only its shape (`describe_path`).
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from muniment.store.state import LedgerState
 from muniment.store.table import Table
 
 ERASE: Final = "erase"
-"""Kind of the records that list erased bodies."""
+"""Kind of the records that list records whose bodies were erased."""
 
 ALL: Final = 2**62
-"""More records than there can be."""
+"""Limit that returns all records: there cannot be so many."""
 
 DIGEST_CHARS: Final = 16
-"""Characters of a keyed digest of a path, for people to compare."""
+"""Number of characters of a path's keyed digest in records; people compare them."""
 
 _DOTS: Final = frozenset({"", ".", ".."})
 _FIRST_MAC: Final = bytes(32)
@@ -49,7 +50,12 @@ _HEAD: Final = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of the chain, to be stored elsewhere; as text `seq:mac`."""
+    """The end of the audit chain, which a user can store elsewhere; its text form is `seq:mac`.
+
+    Attributes:
+        seq: number of the last record.
+        mac: MAC of the last record.
+    """
 
     seq: int
     mac: bytes
@@ -59,10 +65,10 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a head from `text`.
+        """Return the head in `text`.
 
         Raises:
-            ConfigInvalid: the text is not a head.
+            ConfigInvalid: the text is not the head of a chain.
         """
         found = _HEAD.fullmatch(text.strip())
         if found is None:
@@ -74,13 +80,14 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record.
+    """One record of the audit chain.
 
     Attributes:
-        at: ISO-8601, UTC.
+        seq: number of the record.
+        at: time, ISO-8601, UTC.
         kind: `commit`, `ended`, `review`, `recovery`, `erase`, …
-        task: id of the task that the record is about, if any.
-        body: the data; None once erased.
+        task: id of the task that the record is about, or None.
+        body: the data; None after they were erased.
     """
 
     seq: int
@@ -91,7 +98,7 @@ class Record:
 
 
 class _RecordRow(NamedTuple):
-    """The row of a record."""
+    """The row of a record in the table `record`."""
 
     seq: int
     at: str
@@ -103,7 +110,7 @@ class _RecordRow(NamedTuple):
 
 
 class _HeadRow(NamedTuple):
-    """The row that marks the end."""
+    """The row that marks the end of the chain."""
 
     one: int
     seq: int
@@ -122,7 +129,8 @@ class VerificationResult:
     """The result of `verify`.
 
     Attributes:
-        problems: each in one line; empty if the chain is valid.
+        records: number of records.
+        problems: problems of the chain, each in one line; empty if the chain is valid.
         head: the current end of the chain.
     """
 
@@ -132,14 +140,20 @@ class VerificationResult:
 
 
 def timestamp(at: datetime | None = None) -> str:
-    """Return `at`, or now, in the ledger's format: ISO-8601, UTC, milliseconds."""
+    """Return `at`, or the current time, in the format of the ledger: ISO-8601, UTC, milliseconds."""
     return (at or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def describe_path(requested: str, state: LedgerState, scopes: Collection[str]) -> str:
-    """Return the shape of a path that a model requested, and a keyed digest to recognise the path.
+    """Return the shape of a path that a model requested, and a keyed digest by which to recognize the path.
 
-    Example: `user/<12>/../../<14>.md #…`. It contains only names of `scopes`.
+    Example: `user/<12>/../../<14>.md #…`. Here `<12>` replaces a name of 12 characters. Only names of
+    `scopes` are shown.
+
+    Args:
+        requested: the path.
+        state: has the key of the ledger.
+        scopes: names of the scopes.
     """
     first, *rest = requested.split("/")
     shape = "/".join([first if first in scopes else _mask_segment(first), *map(_mask_segment, rest)])
@@ -154,7 +168,14 @@ def _mask_segment(segment: str) -> str:
 
 
 def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mapping[str, Any]) -> None:
-    """Append a record, inside the caller's transaction of the ledger or in a new one.
+    """Append a record to the chain, in the caller's transaction of the ledger or in a new one.
+
+    Args:
+        state: has ledger and key.
+        at: time, as `timestamp` returns it.
+        kind: kind of the record.
+        task: id of the task that the record is about, or None.
+        body: the data; JSON.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -172,12 +193,12 @@ def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mappi
 
 
 def read_records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:
-    """Return the records in order, all or those of one task.
+    """Return the records of the chain in order: all, or those of one task.
 
     Args:
         state: has the ledger.
-        task: its id.
-        latest: maximum number of records, the last ones.
+        task: id of the task; None: all records.
+        latest: maximum number of records; the last ones are returned.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read, or a record was edited and cannot be decoded.
@@ -188,12 +209,16 @@ def read_records(state: LedgerState, *, task: str | None = None, latest: int = A
 
 
 def read_head(state: LedgerState) -> Head:
-    """Return the end of the chain, unverified; `0:0…` before the first record."""
+    """Return the end of the chain without verifying it; `0:0…` before the first record."""
     return _build_head(state.ledger.rows(_HEAD_ROW))
 
 
 def read_copied_head(ledger: sqlite3.Connection) -> Head:
-    """Return the end of the chain in a copy of a ledger, which may be where SQLite has no write-ahead log."""
+    """Return the end of the chain in a copy of a ledger, as `read_head`.
+
+    Args:
+        ledger: plain connection to the copy, which may be on a file system without support for `Database`.
+    """
     return _build_head(ledger.execute(_HEAD_ROW).fetchall())
 
 
@@ -205,11 +230,11 @@ def _build_head(found: Sequence[tuple[Any, ...]]) -> Head:
 
 
 def verify(state: LedgerState, *, expected_head: Head | None = None) -> VerificationResult:
-    """Check the complete chain.
+    """Check the complete audit chain and return its problems.
 
     Args:
-        state: has the ledger.
-        expected_head: an earlier head, stored elsewhere; the chain must contain it.
+        state: has ledger and key.
+        expected_head: an earlier head that was stored elsewhere; the chain must contain it.
 
     Cost: two HMACs for each record, about 12 µs.
     """
@@ -224,11 +249,11 @@ def verify(state: LedgerState, *, expected_head: Head | None = None) -> Verifica
             problems.append(f"record {len(macs)} is missing; the records after it cannot be checked")
             break
         if body is None and erased.get(seq, 0) <= seq:
-            problems.append(f"record {seq}: its body is missing, and no later erasure lists it")
+            problems.append(f"record {seq}: its body is missing, but no later erasure lists it")
         if body is not None and state.mac(b"body", body) != body_mac:
             problems.append(f"record {seq}: its body was changed")
         if _mac(state, macs[-1], (seq, at, kind, task), body_mac) != mac:
-            problems.append(f"record {seq}: it, or the one before it, was changed")
+            problems.append(f"record {seq}: this record or the one before it was changed")
         macs.append(mac)
     else:
         problems += _check_head(state, len(macs) - 1, macs[-1])
@@ -237,21 +262,21 @@ def verify(state: LedgerState, *, expected_head: Head | None = None) -> Verifica
         "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
     )
     if missing:
-        problems.append(f"the records of {missing} of the commits are missing")
+        problems.append(f"the records of {missing} commits are missing")
     if expected_head is not None and (
         expected_head.seq >= len(macs) or macs[expected_head.seq] != expected_head.mac
     ):
         problems.append(
-            f"the head stored elsewhere ({expected_head.seq}) is not in this ledger: it was cut or replaced"
+            f"the expected head ({expected_head.seq}) is not in this ledger: records were removed or replaced"
         )
     return VerificationResult(len(rows), tuple(problems), Head(len(macs) - 1, macs[-1]))
 
 
 def _read_end(state: LedgerState) -> tuple[int, bytes]:
-    """Return the number of the next record, and the MAC that it is chained to.
+    """Return the number of the next record, and the MAC of the last record, to which the next one is linked.
 
-    If the end was tampered with, the next record must not repair it: it is chained to the start value, which
-    `verify` always finds.
+    If the end was manipulated, the next record must not hide that. It is then linked to the start value,
+    which `verify` always reports.
     """
     (found,) = state.ledger.rows(
         "SELECT coalesce((SELECT seq FROM head), 0), coalesce((SELECT max(seq) FROM record), 0), "
@@ -276,7 +301,14 @@ def _check_head(state: LedgerState, last: int, mac: bytes) -> list[str]:
 
 
 def _find_erasures(rows: list[tuple[Any, ...]]) -> dict[int, int]:
-    """Return by record number the number of the last erasure that lists the record."""
+    """Return which records were erased, and by which record of the kind `erase`.
+
+    Args:
+        rows: all records.
+
+    Returns:
+        By number of an erased record: the number of the last `erase` record that lists it.
+    """
     named: dict[int, int] = {}
     for seq, _, kind, _, body, _, _ in rows:
         if kind == ERASE.encode() and body is not None:

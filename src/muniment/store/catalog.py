@@ -1,27 +1,28 @@
 """The catalog: rows for every entry and name of a root, updated by reading only what changed.
 
-`View.refresh` guarantees, and `View.rescan` for the directories that it is given:
+`View.refresh` guarantees the following for the complete root, and `View.rescan` for the directories that it
+is given:
 
-- G1. The rows are the result that a walk of the complete root would have (N1, N2 in `visit.py`), unless a
-  file was edited in place. New, deleted and replaced names are found by the times of their directory. A
-  directory is listed again if its times differ from the record, or if the record is so recent that a later
-  change might have the same time. A file is read again unless inode, size and both times are as recorded.
-- G2. With `sweep`, files that were edited in place are found also, and other changes of a file that do not
-  change its directory: its mode, its times, a second name.
-- G3. Every entry whose line in the index was added, removed or changed is in `relisted`.
-- G4. Text, name and description of a withheld entry are in no row. Full-text rows exist only for entries that
-  are readable and not withheld, and so do vectors.
+- G1. The rows are the same as after a walk of the complete root (N1, N2 in `visit.py`), except for files that
+  were edited in place. New, deleted and replaced names are found by the times of their directory. A directory
+  is listed again if its times differ from the record, or if the record is so recent that a later change might
+  have the same time. A file is read again if its inode, its size or one of its times differs from the record.
+- G2. With `sweep`, files that were edited in place are also found, and so are changes of a file that do not
+  change its directory: of its mode, its times, or its second name.
+- G3. Every entry whose line in the index was added, removed or changed is in the table `relisted`.
+- G4. No row contains text, name or description of a withheld entry. Full-text rows and vectors exist only for
+  entries that are readable and not withheld.
 - G5. A refresh commits after every `visit.BATCH` files that it read, and at its end. If it fails or is
   interrupted, the rows that it leaves are correct for their files. The rows of unfinished directories make
   the next refresh read them, so that each refresh makes progress. `rescan` commits everything or nothing.
 
 `View.is_complete` is False if a part that may contain entries was not read: a directory that could not be
-listed, or more than `MAX_NAMES` names. An index is not rebuilt from such a view, and a collision check on it
-proves nothing. A directory that could not be listed is tried again at each refresh.
+listed, or names beyond `MAX_NAMES`. With such a view, an index is not rebuilt, and a check for name
+collisions proves nothing. A directory that could not be listed is tried again at each refresh.
 
-Not guaranteed: that the tree is still the same; no security decision about a file may rely on its row. Only a
-sweep finds an edit in place, and a mount that covers a file. A change is never found if it is in the same
-clock tick as the one before it, on a file system whose clock is slower than this machine's.
+Not guaranteed: that the files are still the same. No security decision about a file may rely on its row. Only
+a sweep finds an edit in place, or a mount that covers a file. If the clock of a file system is slower than
+that of this machine, a change in the same clock tick as the change before it is never found.
 
 Locks: `assess` runs inside the catalog's transaction and may read the ledger. So no code may use the catalog
 during a transaction of the ledger.
@@ -71,7 +72,8 @@ Clock = Callable[[], int]
 """The wall clock: nanoseconds since 1970."""
 
 _RecordedStamp = tuple[int, ...]
-"""Recorded state of a directory: inode, `mtime_ns`, `ctime_ns`, and whether these prove nothing."""
+"""The recorded state of a directory: inode, `mtime_ns`, `ctime_ns`, and whether it must be read again anyway.
+"""
 
 _UNKNOWN_STAMP: Final[_RecordedStamp] = (0, 0, 0, 1)
 
@@ -86,30 +88,34 @@ _STAMPS_AFTER: Final = """
 """
 
 _MAX_SCANS: Final = 20
-"""Scans in a row; later changes are left to the next refresh."""
+"""Maximum number of scans in one refresh; the next refresh finds later changes."""
 
 _MAX_INTERRUPTED: Final = 3
-"""Refreshes that another process may interrupt before one locks it out until the end."""
+"""Number of times that another process may interrupt a refresh, before the refresh locks the catalog until
+its
+end.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """One entry, from its row.
+    """One entry, as its row in the catalog describes it.
 
     Attributes:
         rel: canonical path inside the scope.
-        size: bytes; 0 if unknown.
-        digest: of the file; None if it cannot be read.
-        name: by front matter, heading or file name; never empty, not cleaned.
-        description: by the same sources; empty for an entry that is unreadable or withheld.
-        type: by front matter, or None.
-        keywords: by front matter.
-        trust: who it comes from; the lowest for an unreadable one.
-        expires: the last day on which it is shown, or a time in UTC; None if never.
-        ends: the last day on which it is valid, according to its text; None if the text contains no date.
+        size: size of the file in bytes; 0 if unknown.
+        digest: digest of the file; None if it cannot be read.
+        name: from the front matter, the first heading or the file name; never empty, not cleaned.
+        description: from the front matter or the text; empty for an entry that is unreadable or withheld.
+        type: from the front matter, or None.
+        keywords: from the front matter.
+        trust: trust of the entry; for an unreadable one, the lowest trust.
+        expires: the last day on which the entry is shown, or a time in UTC; None if it never expires.
+        ends: the last day on which the entry is valid, according to its text; None if the text has no such
+            date.
         readable: whether the file could be read.
-        held: the gate that withholds its text; None if it may be shown.
-        note: a part that could not be parsed, or why the file could not be read; else empty.
+        held: name of the check that withholds the text; None if the text may be shown.
+        note: the part that could not be parsed, or why the file could not be read; otherwise empty.
     """
 
     rel: RelPath
@@ -128,7 +134,14 @@ class CatalogEntry:
 
 
 class _RootBasis(NamedTuple):
-    """The inputs of a root's rows, in addition to its files."""
+    """The inputs, other than files, from which the rows of a root were computed.
+
+    Attributes:
+        id: key of the root.
+        basis: description of the policy and version that the rows depend on.
+        model: identity of the model that computed the vectors; empty without vectors.
+        lacks: 1 if entries may lack a vector.
+    """
 
     id: str
     basis: str = ""
@@ -136,7 +149,7 @@ class _RootBasis(NamedTuple):
     lacks: int = 0
 
     def has_vectors(self, embedder: Embedder) -> bool:
-        """Return whether a model computed the vectors of all entries that may have one."""
+        """Return whether the model of `embedder` computed the vectors of all entries that may have one."""
         return (self.model, self.lacks) == (embedder.identity, 0)
 
 
@@ -145,27 +158,27 @@ _ROOTS: Final = Table("root", _RootBasis)
 
 
 class ScopeUsage(NamedTuple):
-    """The number of entries and the sum of their bytes."""
+    """The number of entries in a scope, and the sum of their sizes in bytes."""
 
     files: int
     bytes: int
 
 
 class View:
-    """The rows of one root. Every method is a query; the module's docstring defines its meaning.
+    """The rows of one root in the catalog. The guarantees are in the module docstring.
 
     Args:
         catalog: the database.
-        key: of the root in it.
+        key: key of the root in the catalog.
         bound: the root.
-        assess: called for each file that is read, inside the catalog's transaction.
+        assess: called for each file that is read, inside the catalog's transaction; returns trust and expiry.
         embedder: computes the vectors of entries, once for each model. None: existing vectors stay.
         clock: the wall clock.
 
     Attributes:
         scope: the scope of the root.
-        root: its handle.
-        key: of the root in the catalog.
+        root: handle of the root.
+        key: key of the root in the catalog.
     """
 
     def __init__(
@@ -190,12 +203,12 @@ class View:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether everything that may contain entries was read."""
+        """Return whether all directories and names that may contain entries were read."""
         ((listed, missed),) = self._rows("SELECT count(*), total(missed) FROM directory WHERE root = ?")
         return bool(listed and not missed)
 
     def directories(self) -> tuple[str, ...]:
-        """Return every directory that was listed, sorted; the root is the empty string."""
+        """Return every directory of the root that was listed, sorted; the root itself is the empty string."""
         return tuple(
             path
             for (path,) in self._rows(
@@ -204,7 +217,10 @@ class View:
         )
 
     def names(self, directory: str) -> frozenset[str] | None:
-        """Return all names in a directory; None if it was not listed. Names may have surrogates."""
+        """Return all names in a directory of the root; None if the directory was not listed.
+
+        A name that is not UTF-8 contains surrogate characters.
+        """
         listed = "SELECT 1 FROM directory WHERE root = ? AND path = ? AND odd IS NULL"
         if not self._rows(listed, directory):
             return None
@@ -214,16 +230,16 @@ class View:
         return frozenset([rel[above:] for (rel,) in entries] + [_decode_name(name) for (name,) in others])
 
     def has_written(self, content_digest: Digest) -> bool:
-        """Return whether an index file of the root with that digest was written, or was about to be."""
+        """Return whether an index file with this digest was written in the root, or was planned."""
         found = self._rows("SELECT digest FROM written WHERE root = ? AND digest = ?", content_digest)
         return bool(
             found or self._rows("SELECT digest FROM planned WHERE root = ? AND digest = ?", content_digest)
         )
 
     def find_aliases(self, directory: str, name: str) -> frozenset[str]:
-        """Return the names in a directory that differ from `name` only by case and normalisation.
+        """Return the names in a directory that differ from `name` at most by case and Unicode normalization.
 
-        Cost: proportional to the names in it that are not entries.
+        Cost: proportional to the number of names in the directory that are not entries.
         """
         folded = fold(name)
         entries = self._rows(
@@ -238,7 +254,7 @@ class View:
         return frozenset(found)
 
     def usage(self, is_counted: Callable[[RelPath], bool] | None = None) -> ScopeUsage:
-        """Return the usage of the entries that `is_counted` returns True for; None: all of them."""
+        """Return number and size of the entries for which `is_counted` is True; None: of all entries."""
         if is_counted is None:
             found = self._rows("SELECT files, bytes FROM total WHERE root = ?")
             return ScopeUsage(*found[0]) if found else ScopeUsage(0, 0)
@@ -250,41 +266,53 @@ class View:
         return ScopeUsage(len(sizes), sum(sizes))
 
     def has_withheld(self) -> bool:
-        """Return whether an entry is withheld or cannot be read."""
+        """Return whether an entry of the root is withheld or unreadable."""
         query = "SELECT 1 FROM entry WHERE root = ? AND (held IS NOT NULL OR NOT readable) LIMIT 1"
         return bool(self._rows(query))
 
     def entry(self, rel: RelPath) -> CatalogEntry | None:
-        """Return the entry at `rel`, if there is one."""
+        """Return the entry at the path `rel`, or None."""
         return _CATALOG_ENTRIES.read_first(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
 
     def entries(self) -> tuple[CatalogEntry, ...]:
-        """Return all entries, also unreadable and withheld ones, sorted by path."""
+        """Return all entries of the root, sorted by path; unreadable and withheld ones are included."""
         return _CATALOG_ENTRIES.read(self._catalog, "WHERE root = ? ORDER BY rel", (self.key,))
 
     def topics(self) -> tuple[tuple[str, int], ...]:
-        """Return the folders that contain entries, sorted, with their numbers; the root is ""."""
+        """Return the folders with entries, sorted, and the number of entries in each; the root is ""."""
         query = "SELECT topic, count(*) FROM entry WHERE root = ? GROUP BY topic ORDER BY topic"
         return tuple(self._rows(query))
 
     def entries_after(self, rel: str, limit: int, topic: str | None = None) -> tuple[CatalogEntry, ...]:
-        """Return at most `limit` entries after a path, of one folder or of all; otherwise as `entries`."""
+        """Return at most `limit` entries whose path sorts after `rel`, sorted by path.
+
+        Args:
+            rel: a path; it need not exist.
+            limit: maximum number of entries.
+            topic: the folder of the entries; None: any folder.
+        """
         which = "WHERE root = ? AND rel > ?" + ("" if topic is None else " AND topic = ?")
         values = (self.key, rel, *(() if topic is None else (topic,)), limit)
         return _CATALOG_ENTRIES.read(self._catalog, f"{which} ORDER BY rel LIMIT ?", values)
 
     def find_statement(self, statement: str) -> tuple[CatalogEntry, ...]:
-        """Return the entries that contain a phrase, compared as by `content.words.build_comparison_key`."""
+        """Return the entries that contain `statement`; two statements are equal if their comparison keys are.
+
+        See `content.words.build_comparison_key`.
+        """
         # `+root` as in `find_aliases`.
         condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"
         return _CATALOG_ENTRIES.read(self._catalog, condition, (self.key, digest_statement(statement)))
 
     def read_claimed_ids(self) -> frozenset[str]:
-        """Return the ids that entries claim for themselves, which proves nothing."""
+        """Return the ids in the front matter of all entries.
+
+        They prove nothing: every author can write any id.
+        """
         return frozenset(ident for (ident,) in self._rows("SELECT ident FROM entry WHERE root = ?") if ident)
 
     def list_odd_names(self) -> tuple[OddName, ...]:
-        """Return names that resemble an entry and are not one, and directories that were not listed."""
+        """Return names that resemble an entry but are not one, and directories that could not be listed."""
         names = self._rows("SELECT directory, name, odd FROM name WHERE root = ? AND odd IS NOT NULL")
         directories = self._rows("SELECT path, odd FROM directory WHERE root = ? AND odd IS NOT NULL")
         found = [
@@ -297,11 +325,11 @@ class View:
         return tuple(sorted(found, key=lambda item: (item.path, item.reason)))
 
     def rescan(self, directories: Iterable[str]) -> None:
-        """Update the rows of some directories, after the caller's writes there.
+        """Update the rows of some directories after the caller wrote there.
 
         Args:
-            directories: inside the scope, existing or not; directories that were created or removed above and
-                under them are found also.
+            directories: paths inside the scope, existing or not. New and removed directories above and under
+                them are also found.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
@@ -318,12 +346,12 @@ class View:
             self._visit(connection).run(dict.fromkeys({*stale, *wanted}))
 
     def update_after_write(self, directories: Iterable[str]) -> None:
-        """Update the rows after the caller's writes in some directories.
+        """Update the rows after the caller wrote in `directories`.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
 
-        Cost: that of `rescan`; if the system reports changes, proportional to the changed names only.
+        Cost: as `rescan`; if the system reports changes, proportional only to the number of changed names.
         """
         if self._last_refresh is not None and self._last_refresh[1].is_notified:
             self.refresh(*self._last_refresh)
@@ -331,19 +359,22 @@ class View:
             self.rescan(directories)
 
     def find_stale(self) -> Collection[str]:
-        """Return the directories that differ from their record, or whose record proves nothing.
+        """Return the directories of the root that must be listed again to find changes.
+
+        These are the directories whose times differ from the record, or whose record is too recent to prove
+        anything.
 
         Cost: one `newfstatat` for each directory, and one query.
         """
         return _find_stale(self._bound.root, self.read_recorded())
 
     def find_unlisted(self) -> Collection[str]:
-        """Return only the directories that could not be listed: the system may not report a change there."""
+        """Return the directories that could not be listed; the system may not report a change in them."""
         rows = self._catalog.rows(_UNPROVEN, (self.key, self.key))
         return [path for (path,) in rows]
 
     def find_edited(self, deadline: Deadline) -> set[str]:
-        """Return the directories with a file that differs from its row, by inode, size and times.
+        """Return the directories that contain a file whose inode, size or times differ from its row.
 
         Raises:
             Cancelled, DeadlineExceeded: `deadline` ended.
@@ -358,11 +389,14 @@ class View:
         return found
 
     def find_edited_among(self, rows: Iterable[tuple[str, Sequence[int]]], deadline: Deadline) -> set[str]:
-        """Return the directories of files that changed, as `find_edited`.
+        """Return the directories of those files in `rows` that changed; otherwise as `find_edited`.
 
         Args:
-            rows: path and recorded stamp of each file, see `Stamp`.
+            rows: path and recorded stamp of each file, see `visit.Stamp`.
             deadline: ends the check.
+
+        Raises:
+            Cancelled, DeadlineExceeded: `deadline` ended.
         """
         found: set[str] = set()
         of: defaultdict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
@@ -382,12 +416,12 @@ class View:
         return found
 
     def is_swept(self, seconds: int) -> bool:
-        """Return whether any process checked every file in the last `seconds`."""
+        """Return whether any process checked every file of the root within the last `seconds`."""
         rows = self._rows("SELECT swept FROM root WHERE id = ?")
         return bool(rows and 0 <= self._clock() // SECOND_NS - rows[0][0] < seconds)
 
     def record_sweep(self) -> None:
-        """Record that every file was checked just now.
+        """Record that every file of the root was checked just now.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
@@ -398,18 +432,21 @@ class View:
             )
 
     def refresh(self, basis: str, scan_plan: ScanPlan) -> Self:
-        """Update the rows (G1 to G5) and return the view.
+        """Update the rows of the root so that they match its files, and return this view.
 
-        A caller that is about to write holds the lock of the root; readers may call without it.
+        The exact guarantees are G1 to G5 in the module docstring.
+
+        A caller that is about to write holds the lock of the root; a reader needs no lock.
 
         Args:
-            basis: the inputs of rows that are not files, such as a policy's digest. If it differs from the
-                one of the previous refresh, every file is read again.
-            scan_plan: determines which directories are read.
+            basis: describes all inputs of the rows that are not files, such as a policy's digest. If it
+                differs from the basis of the previous refresh, every file is read again.
+            scan_plan: selects the directories to read.
 
         Raises:
-            ManagedMemoryUnavailable: the catalog cannot be read or written. Never because of the tree.
-            Exception: any error of `assess`; earlier commits stay (G5).
+            ManagedMemoryUnavailable: the catalog cannot be read or written. The state of the files never
+                raises it.
+            Exception: any error of `assess`; rows that were committed before stay.
 
         Cost: if nothing changed, one `newfstatat` for each directory and one query; nothing is written.
         """
@@ -432,7 +469,12 @@ class View:
         return self
 
     def _try_visit(self, stale: StaleDirectories, save: Callable[[], bool] | None) -> bool:
-        """Return whether directories were visited without an interruption by another process."""
+        """Visit directories and update their rows; return False if another process interrupted that.
+
+        Args:
+            stale: the directories to visit.
+            save: commits while the visit is running; None: commit only at the end.
+        """
         with suppress(StoreConflict), self._catalog.transaction() as connection:
             self._visit(connection, save).run(stale)
             return True
@@ -443,9 +485,9 @@ class View:
         return Visit(*of, embedder=self._embedder, now_ns=now_ns, save=save)
 
     def _invalidate_rows(self, basis: str) -> None:
-        """Mark every file to be read again: with another basis, the recorded state proves nothing.
+        """Mark every file of the root to be read again, because the rows depend on `basis`.
 
-        Until then no entry is shown: it might have expired.
+        Until a file was read, its entry is not shown: it may have expired.
         """
         with self._catalog.transaction() as connection:
             if (root_basis := self._read_basis()).basis == basis:
@@ -455,7 +497,10 @@ class View:
             _ROOTS.insert(connection, [root_basis._replace(basis=basis)], "INSERT OR REPLACE")
 
     def _invalidate_missing_vectors(self, embedder: Embedder) -> None:
-        """Mark the files of entries without a vector to be read again; until then words find them."""
+        """Mark the files of entries without a vector to be read again.
+
+        Until a file was read, only a search by words finds its entry.
+        """
         with self._catalog.transaction() as connection:
             root_basis = self._read_basis()
             if root_basis.model != embedder.identity:
@@ -473,7 +518,12 @@ class View:
         return _ROOTS.read_first(self._catalog, "WHERE id = ?", (self.key,)) or _RootBasis(self.key)
 
     def read_recorded(self, condition: str = "", *values: str) -> dict[str, _RecordedStamp]:
-        """Return the records of the directories that match a condition, and always that of the root."""
+        """Return the recorded states of the root and of the directories that match an SQL condition.
+
+        Args:
+            condition: begins with AND; empty for all directories.
+            values: parameters of the condition.
+        """
         query = f"SELECT path, inode, mtime_ns, ctime_ns, racy FROM directory WHERE root = ? {condition}"  # noqa: S608
         rows = self._rows(query, *values)
         return {"": _UNKNOWN_STAMP, **{row[0]: row[1:] for row in rows}}
@@ -483,10 +533,12 @@ class View:
 
 
 class ScanPlan:
-    """Determines which directories are read: here, those that changed; a subclass may receive notifications.
+    """Selects the directories that a refresh reads: here, by comparing all directories with their records.
+
+    A subclass may use notifications of the system instead.
 
     Args:
-        sweep: list all directories, so that every file is checked.
+        sweep: select all directories, so that every file is checked.
 
     Attributes:
         lock: held during a refresh.
@@ -499,29 +551,35 @@ class ScanPlan:
 
     @property
     def is_notified(self) -> bool:
-        """Return whether it receives notifications of all changes."""
+        """Return whether the system notifies this object of all changes in the root."""
         return False
 
     def mark_all_stale(self) -> None:
-        """Handle that files must be read again which did not change."""
+        """Note that the rows of all files are outdated, although the files did not change."""
 
     def find_stale(self, view: View) -> StaleDirectories:
-        """Return the directories to be read."""
+        """Return the directories that the refresh must read."""
         return dict.fromkeys(view.read_recorded() if self._sweep else view.find_stale())
 
     def confirm_scanned(self, _view: View, _listed: StaleDirectories) -> bool:
-        """Handle that directories were read; return whether all are done."""
+        """Note that directories were read; return False if there are more to read.
+
+        Args:
+            _view: the view whose rows were updated.
+            _listed: the directories that were read.
+        """
         return True
 
 
 def _find_stale(root: Root, recorded: Mapping[str, _RecordedStamp]) -> list[str]:
-    """Return the known directories that must be listed: racy ones, and ones that differ from their record.
+    """Return the known directories that must be listed.
 
-    Each is checked by name in its parent directory, which is opened without following a link.
+    A directory must be listed if its state differs from the record, or if the record proves nothing. Each one
+    is checked by its name in the parent directory, which is opened without following a link.
 
     Args:
-        root: its handle.
-        recorded: the records, at least that of the root.
+        root: handle of the root.
+        recorded: the recorded states of directories, at least of the root.
     """
     children: defaultdict[str, list[str]] = defaultdict(list, {"": []})
     for path in recorded:

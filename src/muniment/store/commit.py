@@ -1,9 +1,14 @@
 """Commit change sets: the kernel's transaction, with the names, trust, reviews and indexes of a store.
 
-`commit` reads from top to bottom: roll back interrupted commits, name files (`naming.py`), read the current
-state, create the final bytes with their trust (`trust.py`) and front matter, judge them, queue the changes
-that the owner must approve, write. Catalog and indexes come last: they can be rebuilt, so they do not stop a
-commit.
+`commit` reads from top to bottom:
+
+- roll back commits that were interrupted,
+- choose the final names of files (`naming.py`) and read their current state,
+- create the final bytes: their trust (`trust.py`) and front matter,
+- judge the changes, and queue those that the owner must approve,
+- write the files.
+
+Catalog and indexes are updated last. They can be rebuilt, so a problem with them does not stop a commit.
 """
 
 from __future__ import annotations
@@ -47,12 +52,17 @@ from muniment.store.watching import get_watcher
 from muniment.types import Change
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
-"""Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""
+"""Returns the final bytes of a file.
+
+The arguments are: the proposed bytes; the bytes before, or None; the path; the run, with the trust of the
+proposed bytes.
+"""
 
 
 ChooseName = Callable[[FileChange, bool], RelPath]
-"""Returns the path of an entry whose text is replaced, given the change and whether the new text is trusted
-more.
+"""Returns the path for an entry whose text is replaced.
+
+The arguments are: the change; whether the new text has a higher trust than the old one.
 """
 
 
@@ -61,18 +71,21 @@ class CommitOptions:
     """The options of a commit.
 
     Attributes:
-        policy: judges the commit.
-        deadline: how long to wait for locks, and whether to begin writing.
-        trust: returns the trust of the new bytes.
+        policy: judges the changes.
+        roots: the bound roots, by scope.
+        deadline: ends the wait for locks, and prevents a write that would begin too late.
+        state: has ledger and catalog.
+        run: the origin of the changes.
+        trust: returns the trust of the new bytes of a change.
         stamp: returns the final bytes; None: use the proposed ones.
         rename: returns another path for a new file; None: use the proposed one.
-        rename_replaced: returns the path for an entry whose text is replaced; its last argument is whether
-            the new text is trusted more. None: each entry stays.
-        should_resolve_names: if the name of a new file exists, use another one instead of a conflict; for
-            runs that could not know the existing names.
-        dry_run: write nothing; a change that would wait for review only adds a note.
+        rename_replaced: returns the path for an entry whose text is replaced; None: each entry stays at its
+            path.
+        should_resolve_names: if the name of a new file exists, use another name instead of raising a
+            conflict; for runs that could not know the existing names.
+        dry_run: write nothing. A change that would wait for a review only adds a note.
         is_reviewed: the owner has approved exactly this commit.
-        is_attended: a user is present. If not, removals wait for the owner also.
+        is_attended: a user is present. If no user is present, removals must also wait for the owner.
     """
 
     policy: Policy
@@ -92,11 +105,14 @@ class CommitOptions:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """A committed change set, without indexes, and the notes about it for a user.
+    """The result of a commit: its changes, without index files, and notes for the user.
 
     Attributes:
-        trust: the lowest trust of the new bytes; None: only removals.
-        rejected: number of parts whose assumptions are outdated.
+        changes: one for each changed file.
+        touched_scopes: the scopes of the changes, sorted.
+        notes: texts for the user.
+        trust: the lowest trust of the new bytes; None if files were only removed.
+        rejected: number of parts that were dropped because their files had changed meanwhile.
         is_repeated: the task had committed before; this is the earlier result.
     """
 
@@ -109,7 +125,7 @@ class CommitResult:
 
 
 def grant_listed_files(policy: Policy, verbs: Iterable[Verb], paths: Iterable[CanonicalPath]) -> Policy:
-    """Return a copy of a policy that grants verbs only on the files that their owner listed."""
+    """Return a copy of `policy` in which the owner grants `verbs` on exactly the files `paths`."""
     rule = Rule("named", tuple(verbs), tuple(f"/{each.text}" for each in paths))
     return replace(policy, layers=(Layer("owner", (rule,), ()),))
 
@@ -118,8 +134,9 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
     """Commit `parts` in one transaction of the kernel; do nothing if they contain no change.
 
     Args:
-        parts: each is committed completely or dropped; the remaining ones form one commit.
-        options: the options.
+        parts: change sets. Each is committed completely, or dropped if a file that it depends on has changed
+            meanwhile. The remaining parts form one commit.
+        options: policy, roots, origin and rules of the commit.
 
     Raises:
         PathEscape: a path in a change set is outside its root.
@@ -131,8 +148,8 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
         DeadlineExceeded, Cancelled: before the first write.
         PlatformUnsupported: as `policy.platforms.require_writing`.
 
-    Cost: two durable transactions; one fsync for each file and directory; one stat for each known directory
-        of the touched scopes, and for every file of changed directories.
+    Cost: two durable transactions of the ledger; one fsync for each file and directory; one stat for each
+    known directory of the touched scopes, and for every file of changed directories.
     """
     if not merge(parts).changes:
         return CommitResult()
@@ -192,7 +209,11 @@ def _open_transaction(
 def _assign_final_names(
     parts: Sequence[ChangeSet], options: CommitOptions, facts: CatalogRootInfo, locked: LockedRoots
 ) -> tuple[Sequence[ChangeSet], Mapping[CanonicalPath, FileChange]]:
-    """Return the parts with final names, and by new path the original change of each renamed entry."""
+    """Return the parts with final names, and the original changes of the entries that were renamed.
+
+    Returns:
+        The renamed parts; the original changes by new path.
+    """
     origins: dict[CanonicalPath, FileChange] = {}
     views = {scope: facts.view(scope) for scope in locked}
     if options.rename is not None:
@@ -212,7 +233,12 @@ def _assign_final_names(
 
 
 def _read_current_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
-    """Return the part with the current text of each file that still has the base of its change."""
+    """Return `part` with the current bytes of each file that has not changed since the change was proposed.
+
+    Args:
+        part: the proposed changes.
+        locked: the locked roots.
+    """
     changes = []
     for change in part.changes:
         try:
@@ -227,7 +253,13 @@ def _read_current_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
 def _choose_replaced_name(
     new_name: ChooseName, options: CommitOptions, change: FileChange, _names: object
 ) -> RelPath:
-    """Return the path for a replaced entry; it does not move if the new text is trusted less."""
+    """Return the path of an entry whose text is replaced; the path stays if the new text has lower trust.
+
+    Args:
+        new_name: chooses the new path.
+        options: options of the commit.
+        change: the change, with the bytes before and after.
+    """
     old = _read_text_trust(change.path, change.before or b"", options).trust
     new = options.trust(change, old).trust
     return new_name(change, not old.satisfies(new)) if new.satisfies(old) else change.path.rel
@@ -246,8 +278,10 @@ class _Draft:
     """A change with its final bytes.
 
     Attributes:
-        trust_before: the most trusted author of the text before; None: the file is new.
-        author: who the new text comes from.
+        change: the change.
+        trust_before: the highest trust of the sentences of the text before; None if the file is new.
+        author: the trust of the author of the new text.
+        note: text for the user, or None.
     """
 
     change: FileChange
@@ -257,7 +291,13 @@ class _Draft:
 
 
 def _create_draft(change: FileChange, origin: FileChange, options: CommitOptions) -> _Draft:
-    """Return the change with the trust and the stamp of its bytes; `origin` is the file that it replaces."""
+    """Return `change` with the trust and the final bytes of its file.
+
+    Args:
+        change: the change, with the final name of the file.
+        origin: the change before the entry was renamed, with the path and the bytes that it replaces.
+        options: options of the commit.
+    """
     path, before = origin.path, origin.before
     authorship = None if before is None else _read_text_trust(path, before, options)
     replaced = replace(change, path=path, base=origin.base, before=before)
@@ -274,7 +314,21 @@ def _create_draft(change: FileChange, origin: FileChange, options: CommitOptions
 def _require_review(
     judged: JudgedChanges, drafts: Sequence[_Draft], options: CommitOptions, journal: LedgerJournal
 ) -> Sequence[str]:
-    """Raise `PendingReview` if the owner must approve; for a dry run, return notes about that instead."""
+    """Queue the changes for review, and raise `PendingReview`, if the owner must approve them.
+
+    Args:
+        judged: the changes, as the judge allowed them.
+        drafts: the same changes with trust and author.
+        options: options of the commit.
+        journal: knows which texts existed before.
+
+    Returns:
+        Notes for the user; for a dry run, these contain the reasons for a review, and nothing is raised.
+
+    Raises:
+        PendingReview: the changes are queued and wait for the owner.
+        Refused: the policy rejects text of trust `external`.
+    """
     found = dict.fromkeys(  # This may deny, even if the owner approved.
         reason
         for each in drafts
@@ -301,7 +355,10 @@ def _require_review(
 
 
 def _is_new_text(change: FileChange, journal: LedgerJournal) -> bool:
-    """Return whether a change adds text that was not there before."""
+    """Return whether a change adds text.
+
+    False if the change only removes lines, or restores an earlier version of the file.
+    """
     after, before = change.after or b"", change.before
     if before is not None and is_text_with_lines_removed(before, after):
         return False
@@ -316,7 +373,16 @@ def _update_derived(
     facts: CatalogRootInfo,
     locked: LockedRoots,
 ) -> Iterator[str]:
-    """Update catalog and indexes after a write; yield notes for a user."""
+    """Update catalog and indexes after the files were written; yield notes for the user.
+
+    Args:
+        landed: the result of the write.
+        token: source of the temporary file names of the commit.
+        drafts: the committed changes.
+        options: options of the commit.
+        facts: opens the catalog views.
+        locked: the locked roots.
+    """
     log_degraded(landed)
     temporary = partial(get_index_temporary_name, token)
     for scope in locked:

@@ -2,15 +2,17 @@
 
 `Database` guarantees:
 
-- D1 The file is private (0600, and also the files that SQLite adds). No link was followed to open it.
-- D2 One transaction at a time: a second thread waits for the first, another process up to `BUSY_SECONDS`.
+- D1 The database file and the files that SQLite adds are private (mode 0600). No symbolic link is followed to
+  open them.
+- D2 One transaction at a time: a second thread waits for the first, another process waits up to
+  `BUSY_SECONDS`.
 - D3 Every error of SQLite or the system becomes a `ManagedMemoryUnavailable` that states what to do.
 
 Not guaranteed: anything on a network file system. SQLite's locks and shared memory do not work there.
 
 Source: sqlite.org/wal.html; sqlite.org/pragma.html, `synchronous`; sqlite.org/rescode.html;
-sqlite.org/c3ref/progress_handler.html (it ends one query of a connection that threads share;
-sqlite3_interrupt() would end any query that runs).
+sqlite.org/c3ref/progress_handler.html (a progress handler ends one query of a connection that threads share;
+sqlite3_interrupt() would end every running query).
 """
 
 from __future__ import annotations
@@ -54,7 +56,12 @@ _CONNECTIONS: Final[Counter[Path]] = Counter()
 
 @dataclass(slots=True, eq=False)
 class _SharedDescriptor:
-    """A shared descriptor and the number of its current readers."""
+    """An open file descriptor that several readers of the same file share.
+
+    Attributes:
+        fd: the descriptor.
+        readers: number of current readers.
+    """
 
     fd: int
     readers: int = 0
@@ -64,7 +71,7 @@ _DESCRIPTORS: Final[dict[Path, list[_SharedDescriptor]]] = {}
 
 
 class PositionedReader:
-    """A file that is read from its start, with a separate position."""
+    """Reads a file from its start through a shared descriptor, at an independent position."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -82,13 +89,13 @@ class PositionedReader:
 
 
 def register_connection(directory: Path) -> None:
-    """Count a database in a directory that is about to be opened."""
+    """Record that a database in `directory` is about to be opened: `open_shared` must respect its locks."""
     with _LOCK:
         _CONNECTIONS[directory.resolve()] += 1
 
 
 def unregister_connection(directory: Path) -> None:
-    """Stop counting a database in a directory that was closed, or is about to be closed as the last one."""
+    """Record that a database in `directory` was closed, or that its last connection is about to be closed."""
     key = directory.resolve()
     with _LOCK:
         _CONNECTIONS[key] -= 1
@@ -99,7 +106,9 @@ def unregister_connection(directory: Path) -> None:
 
 @contextmanager
 def open_shared(path: Path) -> Iterator[PositionedReader]:
-    """Open a file for reading, by a descriptor shared with other readers.
+    """Open a file for reading, without releasing the locks that this process has on it.
+
+    All readers of the file share one descriptor, which is closed only when no lock depends on it.
 
     Raises:
         OSError: the file cannot be opened.
@@ -117,7 +126,12 @@ def open_shared(path: Path) -> Iterator[PositionedReader]:
 
 
 def _share_descriptor(key: Path, path: Path) -> _SharedDescriptor:
-    """Return the shared descriptor of a file; open it if needed."""
+    """Return the shared descriptor of a file; open the file if it is not shared yet.
+
+    Args:
+        key: the resolved directory of the file.
+        path: the file.
+    """
     found = path.stat()
     descriptors = _DESCRIPTORS.get(key, [])
     for each in descriptors:
@@ -129,7 +143,7 @@ def _share_descriptor(key: Path, path: Path) -> _SharedDescriptor:
 
 
 def _close_unused(key: Path) -> None:
-    """Close the descriptors without readers on which no lock of a connection can depend."""
+    """Close the descriptors of a directory that have no readers, unless a lock of a connection needs them."""
     remaining: list[_SharedDescriptor] = []
     for each in _DESCRIPTORS.pop(key, ()):
         if each.readers or (key in _CONNECTIONS and os.fstat(each.fd).st_nlink):
@@ -174,7 +188,10 @@ class Transaction(Protocol):
 
 
 class Ledger(Protocol):
-    """Tables that threads share, changed by one transaction at a time."""
+    """The storage of a ledger: an SQLite file, or a PostgreSQL database that machines share.
+
+    Threads may share it; one transaction at a time changes it.
+    """
 
     @property
     def name(self) -> str:
@@ -183,14 +200,14 @@ class Ledger(Protocol):
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a write transaction: commit it when the block ends, roll it back if the block raises.
 
-        Nested transactions act as one.
+        A nested transaction becomes part of the outer one.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written. The transaction has no effect.
         """
 
     def run_transaction(self, work: Callable[[Transaction], T]) -> T:
-        """Return the result of `work`, run in one `transaction`.
+        """Run `work` in one `transaction` and return its result.
 
         If the ledger is a file, an interrupt at any moment leaves no transaction open.
         """
@@ -200,7 +217,7 @@ class Ledger(Protocol):
     def rows(
         self, query: str, values: Sequence[Any] = (), *, deadline: Deadline | None = None
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of one query; inside a transaction, as that transaction sees them.
+        """Return the rows of one query. Inside a transaction, they include its changes.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
@@ -208,30 +225,32 @@ class Ledger(Protocol):
         """
 
     def iterate_rows(self, query: str) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
-        """Yield the rows of a query one by one, if all of them may not fit into memory; raises as `rows`."""
+        """Yield the rows of a query one by one, for results that may not fit into memory; raise as `rows`."""
 
     def is_transaction_open(self) -> bool:
-        """Return whether a transaction is still open. An error of a statement may have ended it."""
+        """Return whether a transaction is open. An error of a statement may have ended it."""
 
     def limit_statements(self, deadline: Deadline) -> None:  # noqa: ARG002  a server limits its statements itself
         """Make every later statement fail after `deadline` has ended, if the ledger is a file.
 
-        Cost: as `rows` with `deadline`, which removes this limit.
+        Calling `rows` with a `deadline` removes this limit.
+
+        Cost: as `rows` with `deadline`.
         """
         return
 
     @property
     def failures(self) -> int:
-        """Return the number of failed reads and writes, if the ledger is on a server."""
+        """Return the number of failed reads and writes; always 0 if the ledger is a file."""
         return 0
 
     def try_truncate_log(self) -> bool:
-        """Remove deleted rows from the files next to the tables, without waiting for a process.
+        """Remove deleted data from the log of the database, without waiting for another process.
 
         A server does this by itself.
 
         Returns:
-            Whether nothing is left.
+            Whether the log is free of deleted data.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
@@ -239,9 +258,10 @@ class Ledger(Protocol):
         return True
 
     def scrub(self) -> None:
-        """Remove deleted rows from the tables also.
+        """Overwrite deleted data in all files of the ledger.
 
-        A server does this at its next vacuum. Its backups are the operator's responsibility.
+        A server does this at its next vacuum. The operator must delete the data from the backups of the
+        server.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
@@ -251,22 +271,25 @@ class Ledger(Protocol):
         return
 
     def read_data_version(self) -> int:
-        """Return a number that differs after a change by another process; a server notifies instead."""
+        """Return a number that differs after another process changed the ledger.
+
+        On a server it is always 0: a server sends notifications instead.
+        """
         return 0
 
     def is_lost(self) -> bool:
-        """Return whether the ledger was moved or deleted after it was opened."""
+        """Return whether the database file was moved, replaced or deleted after it was opened."""
         return False
 
     def close(self) -> None:
-        """Release its resources; harmless when repeated."""
+        """Close the ledger; more calls have no effect."""
         return
 
 
 # -- database ----------------------------------------------------------------------------------------
 
 BUSY_SECONDS: Final = 30.0
-"""Seconds that a transaction waits for one of another process; each takes a few milliseconds."""
+"""Seconds that a transaction waits for a transaction of another process; each takes a few milliseconds."""
 
 COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files of a database: first the database itself, then the files that SQLite adds."""
@@ -284,7 +307,7 @@ _PRIMARY: Final = 0xFF
 _FULL: Final = "the disk is full; free some space and try again"
 _READ_ONLY: Final = "it cannot be written: the file system is read-only"
 _FORBIDDEN: Final = "this user cannot read and write it; correct its owner and permissions"
-_FAILING: Final = "the disk reports an error while reading or writing"
+_FAILING: Final = "the disk reports an error while reading or writing; check the disk"
 _DAMAGED: Final = "is damaged or not a database; restore it from a backup"
 
 _SQLITE: Final = {
@@ -296,7 +319,7 @@ _SQLITE: Final = {
     sqlite3.SQLITE_IOERR: _FAILING,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_INTERRUPT: "the query was interrupted",
+    sqlite3.SQLITE_INTERRUPT: "the query was interrupted; try again",
 }
 _SYSTEM: Final = {
     errno.ENOSPC: _FULL,
@@ -312,7 +335,7 @@ _SYSTEM: Final = {
 
 @contextmanager
 def acquire_lock(lock: threading.Lock | threading.RLock, deadline: Deadline) -> Iterator[None]:
-    """Hold the lock of a thread during the block.
+    """Acquire the lock, and release it when the block ends.
 
     Raises:
         Cancelled, DeadlineExceeded: `deadline` ended before the lock was free.
@@ -326,15 +349,15 @@ def acquire_lock(lock: threading.Lock | threading.RLock, deadline: Deadline) -> 
 
 
 class Database(Ledger):
-    """One connection for one transaction at a time; threads wait for each other.
+    """One SQLite connection with one transaction at a time; threads wait for each other.
 
     Args:
-        path: created empty if it is missing.
-        synchronous: SQLite's keyword: a commit waits for the disk (`FULL`) or for nothing (`NORMAL`).
+        path: the file; created empty if it is missing.
+        synchronous: when SQLite waits for the disk: at each commit (`FULL`), or not at a commit (`NORMAL`).
         cache_kib: maximum size of SQLite's page cache, in KiB.
 
     Raises:
-        ManagedMemoryUnavailable: the database cannot be used, with the reason.
+        ManagedMemoryUnavailable: the database cannot be used; the error contains the reason.
     """
 
     def __init__(self, path: Path, *, synchronous: str, cache_kib: int = 2_000) -> None:
@@ -352,7 +375,7 @@ class Database(Ledger):
 
     @property
     def name(self) -> str:
-        """Return its path, printable."""
+        """Return the path of the database in printable form."""
         return printable(str(self.path))
 
     def _connect(self) -> sqlite3.Connection:
@@ -378,14 +401,15 @@ class Database(Ledger):
         return connection
 
     def recreate(self, script: str, version: int) -> None:
-        """Delete the database and create an empty one; every user of this object then sees the new one.
+        """Delete the database and create an empty one, which every user of this object then sees.
 
         Args:
-            script: SQL that creates its tables.
-            version: its `user_version`.
+            script: SQL that creates the tables.
+            version: value for `PRAGMA user_version`.
 
         Raises:
-            ManagedMemoryUnavailable: the directory cannot be written; after that only `close` may be called.
+            ManagedMemoryUnavailable: the directory cannot be written. After this error only `close` may be
+                called.
         """
         with self._lock:
             self._connection.close()
@@ -400,10 +424,10 @@ class Database(Ledger):
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Open a write transaction: commit it when the block ends, roll it back if the block raises.
 
-        Nested transactions act as one.
+        A nested transaction becomes part of the outer one.
 
         Raises:
-            ManagedMemoryUnavailable: the disk is full, read-only or broken, the file is not a database, or
+            ManagedMemoryUnavailable: the disk is full, read-only or broken; the file is not a database; or
                 another process locked it for `BUSY_SECONDS`. The transaction has no effect.
         """
         with self._lock, convert_errors(self.path):
@@ -423,9 +447,10 @@ class Database(Ledger):
                 self._is_open = False
 
     def run_transaction(self, work: Callable[[Transaction], T]) -> T:
-        """Return the result of `work`; see `Ledger`.
+        """Run `work` in one transaction and return its result, as in `Ledger`.
 
-        A generator that an interrupt leaves suspended would leave its transaction open.
+        The transaction is not opened by a generator: an interrupt could suspend the generator and leave it
+        open.
         """
         with self._lock, convert_errors(self.path):
             if self._is_open:
@@ -444,13 +469,13 @@ class Database(Ledger):
             return result
 
     def save(self) -> bool:
-        """Commit the changes of the outermost transaction and begin the next one.
+        """Commit the changes of the outermost transaction and begin the next transaction.
 
         Returns:
-            Whether no other process wrote in between.
+            False if another process wrote between the two transactions.
 
         Raises:
-            ManagedMemoryUnavailable: as `transaction`; changes that were committed stay.
+            ManagedMemoryUnavailable: as `transaction`; changes that were already committed stay committed.
         """
         version = "PRAGMA data_version"
         with convert_errors(self.path):
@@ -462,19 +487,19 @@ class Database(Ledger):
     def rows(
         self, query: str, values: Sequence[object] = (), *, deadline: Deadline | None = None
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of one query; inside a transaction, as that transaction sees them.
+        """Return the rows of one query. Inside a transaction, they include its changes.
 
         Args:
-            query: SQL.
-            values: of its parameters.
-            deadline: ends the wait for other threads, and the running query, within `_PAUSE` seconds. It does
-                not end the wait for another process (D2), which a reader rarely has. None: no limit.
+            query: the SQL.
+            values: values for its parameters.
+            deadline: limits the wait for other threads and the query itself, to within `_PAUSE` seconds. It
+                does not limit the wait for another process, which a reader rarely has. None: no limit.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
             Cancelled, DeadlineExceeded: `deadline` ended; queries of other threads continue.
 
-        Cost: with `deadline`, one check of it every `_STEPS` instructions.
+        Cost: with `deadline`, one check of the deadline every `_STEPS` instructions.
         """
         if deadline is None:
             with self._lock, convert_errors(self.path):
@@ -507,7 +532,7 @@ class Database(Ledger):
                 self._connection.set_progress_handler(None, 0)
 
     def limit_statements(self, deadline: Deadline) -> None:
-        """Limit later statements; see `Ledger`."""
+        """Make later statements fail after `deadline` has ended, as in `Ledger`."""
 
         def has_ended() -> bool:
             return time.monotonic() >= deadline.expires_at or (
@@ -529,27 +554,27 @@ class Database(Ledger):
 
     @contextmanager
     def iterate_rows(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
-        """Yield the rows of a query one by one; see `Ledger`."""
+        """Yield the rows of a query one by one, as in `Ledger`."""
         with self.open_outside_transaction() as connection:
             yield iter(connection.execute(query))
 
     def is_transaction_open(self) -> bool:
-        """Return whether a transaction is open; SQLite itself may roll it back, as on a full disk."""
+        """Return whether a transaction is open; on a full disk, for example, SQLite itself rolls it back."""
         return self._connection.in_transaction
 
     def read_data_version(self) -> int:
-        """Return the data version; see `Ledger`."""
+        """Return SQLite's data version, which differs after another process changed the database."""
         return int(self.rows("PRAGMA data_version")[0][0])
 
     def is_lost(self) -> bool:
-        """Return whether the path now resolves to another file or to none; see `Ledger`.
+        """Return whether the path of the database now resolves to another file or to no file.
 
         Cost: one `stat`.
         """
         return _read_identity(self.path) != self._file
 
     def scrub(self) -> None:
-        """Overwrite deleted rows; see `Ledger`."""
+        """Overwrite deleted data in the database and empty its log, as in `Ledger`."""
         with self.open_outside_transaction() as connection:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("VACUUM")
@@ -559,7 +584,8 @@ class Database(Ledger):
         """Move the content of the write-ahead log into the database and empty the log.
 
         Raises:
-            ManagedMemoryUnavailable: as `transaction`; also if another process reads for `BUSY_SECONDS`.
+            ManagedMemoryUnavailable: as `transaction`, or another process reads the database for
+                `BUSY_SECONDS`.
         """
         ((is_busy, _, _),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
@@ -585,7 +611,7 @@ class Database(Ledger):
         return not is_busy
 
     def close(self) -> None:
-        """Close the connection; harmless when repeated."""
+        """Close the connection; more calls have no effect."""
         with self._lock:
             self._connection.close()
             if self._is_registered:
@@ -593,12 +619,12 @@ class Database(Ledger):
                 unregister_connection(self.path.parent)
 
     def is_damaged(self, error: ManagedMemoryUnavailable) -> bool:
-        """Return whether an error reports that this database is damaged."""
+        """Return whether `error` reports that this database is damaged."""
         return is_corrupt(error) and error.what == self.name
 
 
 def distrust_schema(connection: sqlite3.Connection) -> None:
-    """Make SQLite distrust the schema and the pages of a database that an attacker may have written.
+    """Make SQLite distrust the schema and the pages of a database, which an attacker may have written.
 
     Raises:
         sqlite3.Error: the file is not a database.
@@ -612,7 +638,7 @@ def distrust_schema(connection: sqlite3.Connection) -> None:
 
 
 def _read_identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of the file that a path resolves to; None if missing."""
+    """Return device and inode of the file that a path resolves to; None if the file does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -632,7 +658,7 @@ def delete_database(path: Path) -> None:
 
 
 def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
-    """Return whether an error means a damaged database, rather than a busy, full or inaccessible one."""
+    """Return whether `error` means that a database is damaged, not only busy, full or inaccessible."""
     if isinstance(error.__cause__, UnicodeDecodeError):
         return True
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
@@ -641,13 +667,20 @@ def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
 
 @cache
 def load_migrations(package: str) -> Mapping[int, str]:
-    """Return the scripts that create the tables of a ledger: the numbered files of a package, in order."""
+    """Return the SQL scripts that create the tables of a ledger, by version number.
+
+    Args:
+        package: has a directory `migrations` with one numbered file for each version.
+    """
     found = (each for each in files(package).joinpath("migrations").iterdir() if each.name[:4].isdigit())
     return dict(sorted((int(each.name[:4]), each.read_text("utf-8")) for each in found))
 
 
 def split_statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script; `executescript` would commit the transaction that they belong to."""
+    """Yield the statements of an SQL script one by one, so that all can run in one transaction.
+
+    `executescript` would commit that transaction.
+    """
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -657,14 +690,17 @@ def split_statements(script: str) -> Iterator[str]:
 
 
 def ensure_private_file(path: Path) -> None:
-    """Ensure that a file exists, is private and is not a link, before any other code opens it.
+    """Create a private file, or check that an existing file is accessible and not a link.
 
-    SQLite gives the mode of a database to the files that it adds. An existing file is not opened: closing it
-    would release the locks that this process has on it by other connections. Another process would then
-    delete the write-ahead log that they still use (sqlite.org/howtocorrupt.html, 2.2).
+    Call this before SQLite opens the file.
+
+    SQLite gives the mode of a database to the files that it adds. This function does not open an existing
+    file: closing it would release the locks that this process has on the file by other connections. Another
+    process would then delete the write-ahead log that these connections still use
+    (sqlite.org/howtocorrupt.html, 2.2).
 
     Raises:
-        OSError: the system denies access.
+        OSError: the file cannot be created, read or written, or is a symbolic link or a directory.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
@@ -675,7 +711,7 @@ def ensure_private_file(path: Path) -> None:
 
 
 def _find_access_problem(path: Path) -> int:
-    """Return the error number of opening a file for reading and writing; 0 if it can be opened."""
+    """Return the number of the error that opening a file for reading and writing would raise; 0 if none."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         return errno.ELOOP
@@ -688,7 +724,7 @@ def _find_access_problem(path: Path) -> int:
 
 @contextmanager
 def convert_errors(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite and the system about `path` into `ManagedMemoryUnavailable` (D3)."""
+    """Convert errors of SQLite and the system in the block into `ManagedMemoryUnavailable` about `path`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -703,7 +739,12 @@ def convert_errors(path: Path) -> Iterator[None]:
 
 
 def build_unavailable_error(what: Path | str, reason: str) -> ManagedMemoryUnavailable:
-    """Return the error that states why a file of the state directory, or a ledger, cannot be used."""
+    """Return the error that states why a file of the state directory, or a ledger, cannot be used.
+
+    Args:
+        what: path of the file, or name of the ledger.
+        reason: the problem and what to do; it follows the name in the message.
+    """
     return ManagedMemoryUnavailable(printable(str(what)), reason)
 
 

@@ -1,25 +1,28 @@
-"""Erase a file, or everything a task did, permanently from the memory and the state directory.
+"""Erase a file, or everything that a task wrote, permanently from the memory and the state directory.
 
-Steps of `erase`; if the process is killed between any two of them, running it again finishes the job:
+Steps of `erase`. If the process is killed between any two steps, running it again finishes the erasure:
 
 1. Roll back interrupted commits. Remove existing files by a commit, then the empty directories above them.
-2. In one transaction of the ledger, under the locks of the roots: delete the bytes, names and digests of
-   every version, with the provenance, the pending reviews and the records that refer to them. Also delete the
-   versions of *other* files that contain a piece of the same text which no file contains any longer, and that
-   text in tasks of lanes (`tasks.py`). A record lists the records whose bodies were deleted. Keyed digests
-   stay in `forgotten`, so that no dream writes the text again. The injected entries of all hook sessions are
-   deleted (`injected.py`). Before the transaction, transcripts that contain some of the text are deleted.
-3. Rewrite the ledger without its free pages and empty its log; delete the copies from upgrades.
-4. Delete the catalog, and rebuild it with the indexes.
+2. Delete transcripts that contain some of the text. Then run one transaction of the ledger, under the locks
+   of the roots:
+   - Delete the bytes, names and digests of every version, and the provenance, pending reviews and records
+     that refer to them.
+   - Also delete versions of *other* files, and texts of tasks in lanes (`tasks.py`), that contain a piece of
+     the same text, unless a file still contains that piece.
+   - Delete the injected entries of all hook sessions (`injected.py`).
+   - Add a record with the list of the records whose bodies were deleted. Keyed digests of the text stay in
+     the table `forgotten`, so that no dream writes the text again.
+3. Rewrite the ledger without its free pages, empty its log, and delete the copies from upgrades.
+4. Delete the catalog, and rebuild it and the indexes.
 
 Not covered: blocks of the file system, backups, other copies, the data of a model's provider, the history of
 a version control system. Processes that have the memory open can read the deleted catalog until they end.
 
-A task of a lane that runs and contains some of the text must end first; this is checked before step 1 and in
-step 2.
+If a running task of a lane contains some of the text, that task must end first. This is checked before step 1
+and in step 2.
 
-`find_remains` verifies the result: it reads every file of the state directory as bytes, and JSON also
-decoded.
+`find_remains` verifies the result: it reads every file of the state directory as bytes, and JSON also in
+decoded form.
 """
 
 from __future__ import annotations
@@ -84,13 +87,13 @@ from muniment.types.keys import RootKey
 def remove_empty_directories(
     roots: Mapping[Scope, BoundRoot], directories: Collection[CanonicalPath], deadline: Deadline
 ) -> None:
-    """Remove `directories` that are empty now, the innermost first.
+    """Remove those of `directories` that are empty now, the innermost first.
 
-    This runs under the locks, because a commit may be about to create a file there.
+    This acquires the locks of the roots, because a commit may be about to create a file in such a directory.
 
     Raises:
         ManagedMemoryUnavailable: the system denies it.
-        DeadlineExceeded, Cancelled: another process held the lock of a root.
+        DeadlineExceeded, Cancelled: another process held the lock of a root for too long.
     """
     scopes = {directory.scope for directory in directories}
     if scopes:
@@ -106,7 +109,7 @@ NOT_COVERED: Final = (
     "blocks of the file system, backups and other copies, transcripts that were moved, version control, "
     "the provider of a model"
 )
-"""Places that an erasure does not cover, for people."""
+"""The places that an erasure does not cover, as text for the user."""
 
 
 # -- erasure -------------------------------------------------------------------------------------------
@@ -150,8 +153,9 @@ _DELETE_STATEMENTS: Final[Mapping[_ItemKind, Sequence[str]]] = {
     "notes": ("UPDATE change_set SET notes = '[]' WHERE id = ?1",),
     "record": ("UPDATE record SET body = NULL WHERE seq = ?1",),
 }
-"""Statements that delete an item of each kind in the ledger, by its key; `tasks.clear_tasks` does this for
-tasks.
+"""SQL statements that delete an item of each kind from the ledger, by its key.
+
+Tasks are missing here: `tasks.clear_tasks` deletes their texts.
 """
 
 
@@ -160,9 +164,9 @@ class EraseTarget:
     """The target of an erasure.
 
     Attributes:
-        files: all versions of these are erased.
-        paths: their logical paths, by every name that their scopes have or had.
-        tasks: all other data of these is erased also.
+        files: the files of which all versions are erased.
+        paths: the logical paths of these files, with every name that their scopes have or had.
+        tasks: the tasks of which all other data is also erased.
     """
 
     files: frozenset[_File]
@@ -175,12 +179,12 @@ class TargetTraces:
     """The data of a target in the ledger.
 
     Attributes:
-        item_keys: the keys of the items to delete, by kind.
-        other_paths: the logical paths of other files that lose versions.
-        tasks: that wrote the target's versions.
-        facts: keyed digests of their requests, and of the text itself.
-        lane_tasks: tasks of lanes to clear.
-        runs: of its text.
+        item_keys: keys of the items to delete, by kind of item.
+        other_paths: logical paths of other files that lose versions with the same text.
+        tasks: the tasks that wrote versions of the target.
+        facts: keyed digests of the requests of these tasks, and of the erased text itself.
+        lane_tasks: tasks of lanes whose texts must be deleted.
+        runs: pieces of the erased text that no remaining file contains.
     """
 
     item_keys: Mapping[_ItemKind, Sequence[_Key]]
@@ -192,26 +196,28 @@ class TargetTraces:
 
     @property
     def version_count(self) -> int:
-        """Return the number of versions to delete."""
+        """Return the number of versions of files to delete."""
         return len(self.item_keys["before"]) + len(self.item_keys["after"])
 
     @property
     def record_numbers(self) -> tuple[int, ...]:
-        """Return the numbers of the records whose bodies are deleted."""
+        """Return the numbers of the audit records whose bodies are deleted."""
         return tuple(int(seq) for (seq,) in self.item_keys["record"])
 
 
 @dataclass(frozen=True, slots=True)
 class _StoredText:
-    """An item of the ledger that may contain text.
+    """An item of the ledger that may contain text: a version of a file, a review, notes, a record or a task.
 
     Attributes:
-        task: that wrote or requested it.
-        files: that it is about.
-        texts: bytes of these.
-        strings: its other strings, see `_list_strings`; each with the name of its field.
+        kind: kind of the item.
+        key: key of its row.
+        task: id of the task that wrote or requested the item.
+        files: the files that the item is about.
+        texts: bytes of these files.
+        strings: other strings of the item, each with the name of its field before it (`_list_strings`).
         fact: keyed digest of the request; empty if not known.
-        path: of the file that it is a version of; empty if it is not a version.
+        path: if the item is a version of a file: path of the file; otherwise empty.
     """
 
     kind: _ItemKind
@@ -224,11 +230,16 @@ class _StoredText:
     path: str = ""
 
     def contains_run(self, runs: Runs) -> bool:
-        """Return whether any part of the item contains a run."""
+        """Return whether any part of the item contains one of `runs`."""
         return any(map(runs.find_runs, (*self.texts, *(text.encode() for _, text in self.strings))))
 
     def refers_to(self, path_patterns: Sequence[re.Pattern[str]], paths: Collection[str]) -> bool:
-        """Return whether the item refers to one of `paths` (E1); `path_patterns`: for other strings."""
+        """Return whether the item mentions the path of an erased file.
+
+        Args:
+            path_patterns: match the paths inside any string.
+            paths: the logical paths; a string in a field for paths must be equal to one of them.
+        """
         return any(
             text in paths if field in _PATH_FIELDS else any(each.search(text) for each in path_patterns)
             for field, text in self.strings
@@ -236,7 +247,7 @@ class _StoredText:
 
 
 class _Forgotten(NamedTuple):
-    """A keyed digest of a text that must not be learnt again."""
+    """A keyed digest of an erased text, which no run may learn again."""
 
     fact: str
     at: str
@@ -247,9 +258,15 @@ _FORGOTTEN: Final = Table("forgotten", _Forgotten)
 
 
 def delete_traces(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> None:
-    """Delete everything that was found from the rows, in one transaction, with a record of the erasure.
+    """Delete the data in `found` from the ledger, in one transaction that also adds a record of the erasure.
 
-    The caller ensures that none of the tasks that were found is running.
+    The caller ensures that none of the tasks in `found` is running.
+
+    Args:
+        state: has the ledger.
+        target: the target of the erasure.
+        found: all data of the target.
+        run: the run of the erasure.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written. Nothing is deleted.
@@ -281,7 +298,7 @@ def delete_traces(state: State, target: EraseTarget, found: TargetTraces, run: R
 
 
 def scrub(state: State) -> None:
-    """Remove all deleted data from the files of the state directory; the catalog is empty after this.
+    """Remove all deleted data from the files of the state directory. The catalog is empty after this.
 
     Raises:
         ManagedMemoryUnavailable: the disk is full, or another process reads the ledger for too long.
@@ -294,7 +311,10 @@ def scrub(state: State) -> None:
 
 
 def _iterate_texts(state: State) -> Iterator[_StoredText]:
-    """Yield all items that may contain text, first versions of files, which may not fit into memory."""
+    """Yield all items of the ledger that may contain text, the versions of files first.
+
+    The items are read one by one, because all versions together may not fit into memory.
+    """
     with state.ledger.iterate_rows(
         "SELECT change_set, position, root, scope, rel, before, after, task, fact "
         "FROM step WHERE done IS NOT NULL"
@@ -337,7 +357,7 @@ def _iterate_texts(state: State) -> Iterator[_StoredText]:
 
 
 def _list_strings(value: Any) -> Sequence[tuple[str, str]]:
-    """Return the strings that may contain text in JSON that was read (E1)."""
+    """Return the strings in decoded JSON that may contain text, each as (name of the field, string)."""
     return [
         (field, text.encode("utf-8", "replace").decode())
         for field, text in iterate_strings(value)
@@ -346,7 +366,7 @@ def _list_strings(value: Any) -> Sequence[tuple[str, str]]:
 
 
 def _list_review_files(state: State, review: str) -> set[_File]:
-    """Return the files in the change set of a review."""
+    """Return the files that a review changes or depends on."""
     rows = state.ledger.rows(
         "SELECT root, rel FROM change JOIN change_set ON change_set.id = change_set WHERE review = ?1 "
         "UNION SELECT root, rel FROM claim JOIN change_set ON change_set.id = change_set WHERE review = ?1",
@@ -356,7 +376,7 @@ def _list_review_files(state: State, review: str) -> set[_File]:
 
 
 def is_erased_text(state: State, text: str) -> bool:
-    """Return whether this is exactly the body of an erased entry, or the request for it."""
+    """Return whether `text` is exactly the body of an erased entry, or the request for such an entry."""
     return bool(
         state.ledger.rows(
             "SELECT 1 FROM forgotten WHERE fact = ?", (state.compute_keyed_digest(text.strip()),)
@@ -371,7 +391,7 @@ _Entry = tuple[BoundRoot, RelPath]
 
 @dataclass(frozen=True, slots=True)
 class EraseContext:
-    """The inputs of an erasure; the caller keeps ownership."""
+    """State, roots and limits of an erasure; the caller closes them."""
 
     state: State
     roots: Mapping[Scope, BoundRoot]
@@ -383,14 +403,14 @@ def plan_erasure(unsafe_target: str, context: EraseContext) -> ErasePlan:
     """Return a preview of an erasure; change nothing.
 
     Args:
-        unsafe_target: the logical path of a file, or the id of a task: then every file that it wrote.
+        unsafe_target: the logical path of a file; or the id of a task, for every file that the task wrote.
         context: state, roots and limits.
 
     Raises:
         NotFound: the target is unknown.
-        PathEscape, Refusal: not a path of a file that can be erased.
-        InvalidScope: the task wrote to directories that are not bound here.
-        ToolError: an existing file cannot be read, and therefore not erased.
+        PathEscape, Refusal: the target is not the path of a file that can be erased.
+        InvalidScope: the task wrote to a directory that is not bound here.
+        ToolError: an existing file cannot be read, so it cannot be erased.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     target = _resolve_target(unsafe_target, context)
@@ -412,17 +432,16 @@ def plan_erasure(unsafe_target: str, context: EraseContext) -> ErasePlan:
 
 
 def erase(unsafe_target: str, context: EraseContext) -> EraseResult:
-    """Erase a target by the steps in the module's docstring.
+    """Erase a target by the steps in the module docstring. For the arguments see `plan_erasure`.
 
     Raises:
-        StoreConflict: another process created a file again meanwhile; run it again.
-        DeadlineExceeded, Cancelled: before step 2; the former also if a task of a lane runs and contains some
-            of the text.
-        NotFound, InvalidScope, PathEscape, Refusal, ToolError, ManagedMemoryUnavailable: as `plan_erasure`,
-        or as a
-            commit. If the target exists, running it again finishes.
+        StoreConflict: another process created a file of the target again; run the erasure again.
+        DeadlineExceeded, Cancelled: before step 2; the former also if a running task of a lane contains the
+            text.
+        NotFound, InvalidScope, PathEscape, Refusal, ToolError, ManagedMemoryUnavailable: as `plan_erasure` or
+            `commit`. If the target exists, running the erasure again finishes it.
 
-    Cost: as `search`, and rewriting the ledger.
+    Cost: as `plan_erasure`, and rewriting the ledger.
     """
     require_writing(context.policy)
     state = context.state
@@ -472,20 +491,22 @@ def erase(unsafe_target: str, context: EraseContext) -> EraseResult:
 
 
 def find_remains(text: bytes, context: EraseContext) -> dict[str, int]:
-    """Count the runs of `text` in each file of the state directory, except runs that remaining files contain.
+    """Count the pieces of `text` that each file of the state directory still contains.
+
+    Pieces that a file of the memory contains are not counted.
 
     Args:
-        text: the erased text, or any part of it; for a complete file only its meaningful parts, see
-            `store.tasks.split_meaningful_parts`.
+        text: the erased text, or a part of it. Of a complete file, only the meaningful parts are searched,
+            see `store.tasks.split_meaningful_parts`.
         context: state, roots and limits.
 
     Raises:
-        ConfigInvalid: the text is shorter than a run, so it cannot be searched for.
+        ConfigInvalid: the text is shorter than `RUN_BYTES`, so it cannot be searched for.
         ManagedMemoryUnavailable: the state cannot be read.
     """
     runs = Runs(split_meaningful_parts(text))
     if not len(runs):
-        raise ConfigInvalid(f"the text is too short to search for: it has fewer than {RUN_BYTES} bytes")
+        raise ConfigInvalid(f"the text is too short to search for: use a text of at least {RUN_BYTES} bytes")
     runs = runs.remove_common(
         _iterate_remaining(EraseTarget(frozenset(), frozenset()), context, _list_entries(context))
     )
@@ -524,8 +545,8 @@ def _resolve_task(task: str, context: EraseContext) -> EraseTarget:
     for root, scope, rel in state.ledger.rows("SELECT root, scope, rel FROM step WHERE task = ?", (task,)):
         if root not in scopes:
             raise InvalidScope(
-                f"{printable(task)} wrote to another directory of {scope!r}; erase it in the workspace, "
-                "or with the --root, in which it ran"
+                f"{printable(task)} wrote to another directory for {scope!r}; erase it in the workspace "
+                "of that task, or with the same --root"
             )
         if not rel.startswith(f"{ERASED}-"):
             files[root, rel] = scopes[root]
@@ -537,7 +558,7 @@ def _resolve_task(task: str, context: EraseContext) -> EraseTarget:
 
 
 def _list_paths(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> frozenset[str]:
-    """Return the logical paths of files, by the current and earlier names of their scopes."""
+    """Return the logical paths of files, with the current and all earlier names of their scopes."""
     names = {f"{scope}/{rel}" for (_, rel), scope in files.items()}
     for root, rel in files:
         rows = state.ledger.rows("SELECT DISTINCT scope FROM step WHERE root = ? AND rel = ?", (root, rel))
@@ -553,14 +574,14 @@ def _find_traces(
     *,
     removed: int = 0,
 ) -> TargetTraces:
-    """Find all data of `target` in the ledger; inside a transaction, as that transaction sees it.
+    """Find all data of `target` in the ledger, as the current transaction sees it.
 
     Args:
         target: the target of the erasure.
-        present: the current content of its files.
+        present: current contents of the target's files.
         context: state, roots and limits.
-        remaining: every entry that remains.
-        removed: number of its files that were removed just now.
+        remaining: every entry of the memory; entries of the target are ignored.
+        removed: number of files that this erasure has already removed.
 
     Raises:
         NotFound: the target is unknown, and was not erased earlier.
@@ -587,8 +608,7 @@ def _find_traces(
     )
     concerned_tasks = set(tasks)
     for stored in _iterate_texts(state):
-        # The record contains digests of the erased text.
-        is_about_target = stored.kind == "record" and stored.task in concerned_tasks
+        is_about_target = stored.kind == "record" and stored.task in concerned_tasks  # Contains digests.
         is_same_fact = stored.kind == "task" and _contains_fact(stored, facts, state)
         if stored.key not in item_keys[stored.kind] and (
             is_about_target or is_same_fact or stored.contains_run(runs)
@@ -609,12 +629,12 @@ def _find_traces(
 
 
 def _compile_path(path: str) -> re.Pattern[str]:
-    """Compile a pattern that matches `path`, unless it is part of a longer path."""
+    """Compile a pattern that matches `path`, except as a part of a longer path."""
     return re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])")
 
 
 def _contains_fact(stored: _StoredText, facts: Collection[str], state: State) -> bool:
-    """Return whether a text of a task has one of these keyed digests."""
+    """Return whether a text of an item has one of the keyed digests `facts`."""
     return any(
         state.compute_keyed_digest(text.strip()) in facts
         for field, text in stored.strings
@@ -623,17 +643,23 @@ def _contains_fact(stored: _StoredText, facts: Collection[str], state: State) ->
 
 
 def _was_erased(target: EraseTarget, state: State) -> bool:
-    """Return whether a file was erased there; the rest that a killed process leaves is in no row."""
+    """Return whether a file of the target was erased before.
+
+    If it was, a target without rows is not an error: a killed process may have left data outside of all rows.
+    """
     query = "SELECT 1 FROM step WHERE root = ? AND rel = ?"
     names = ((root, build_erased_name(state, root, rel)) for root, rel in target.files)
     return any(state.ledger.rows(query, each) for each in names)
 
 
 def _require_idle_tasks(found: TargetTraces) -> None:
-    """Check that no task runs that contains some of the text.
+    """Check that no running task contains some of the text to erase.
+
+    Args:
+        found: all data of the target.
 
     Raises:
-        DeadlineExceeded: such a task runs.
+        DeadlineExceeded: such a task is running.
     """
     for task in found.lane_tasks:
         if task.status == "running":
@@ -659,7 +685,14 @@ def _read_present(target: EraseTarget, context: EraseContext) -> dict[CanonicalP
 
 
 def _remove_files(target: EraseTarget, run: Run, context: EraseContext, *, is_by_path: bool) -> int:
-    """Remove the target's files (second half of step 1) and return their number."""
+    """Remove the existing files of a target by a commit, and return their number.
+
+    Args:
+        target: the target of the erasure.
+        run: the run of the erasure.
+        context: state, roots and limits.
+        is_by_path: the owner requested the file by its path. Only then a protected file is removed.
+    """
     removals = [
         FileChange(path, digest(content), None) for path, content in _read_present(target, context).items()
     ]
@@ -686,7 +719,7 @@ def _iterate_parents(path: CanonicalPath) -> Iterator[CanonicalPath]:
 
 
 def _list_entries(context: EraseContext) -> list[_Entry]:
-    """Return every existing entry."""
+    """Return every existing entry of the bound roots, with its root."""
     return [
         (root, entry.rel)
         for root in context.roots.values()
@@ -697,7 +730,15 @@ def _list_entries(context: EraseContext) -> list[_Entry]:
 def _iterate_remaining(
     target: EraseTarget, context: EraseContext, remaining: Sequence[_Entry]
 ) -> Iterator[bytes]:
-    """Yield the content of every remaining file; for unbound roots, its last version in the ledger."""
+    """Yield the content of every file that remains after the erasure.
+
+    For roots that are not bound here, this is the last version of each file in the ledger.
+
+    Args:
+        target: the target of the erasure; its files are skipped.
+        context: state, roots and limits.
+        remaining: the existing entries.
+    """
     keys = {root.scope: get_root_key(context.state, root) for root in context.roots.values()}
     for root, rel in remaining:
         if (keys[root.scope], rel) in target.files:

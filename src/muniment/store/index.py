@@ -1,4 +1,4 @@
-"""The format of the generated listing of a root: `MEMORY.md` and the pages in `index/`. Pure.
+"""The format of the generated index of a root: `MEMORY.md` and the pages in `index/`. Pure.
 
 Guaranteed for any content of the entries' fields:
 
@@ -6,18 +6,18 @@ Guaranteed for any content of the entries' fields:
   no control, direction or invisible character. It contains nothing that CommonMark or GitHub's dialect reads
   as a link, image, HTML, emphasis, code, heading, table or reference. Web addresses, `www.` and mail
   addresses get a space inside, because programs that link plain text ignore a backslash. The same is true for
-  topics in headings and links of pages.
-- I2. A target is percent-encoded, and resolves from the file that contains it to the real path.
+  topics (folders) in headings and in links to pages.
+- I2. A link target is percent-encoded, and resolves from the file that contains it to the real path.
 - I3. The same entries in any order give the same bytes (`index_layout.py` sorts them).
 - I4. A file has at most `MAX_LINES` lines and `MAX_BYTES` bytes. A line has at most `MAX_LINE_BYTES` bytes:
-  name and description are shortened, but a path is never cut, so a longer path makes a longer line.
-- I5. An entry that is withheld, or trusted less than `workspace`, appears by path and label only: other
-  agents load these files as instructions. An unreadable entry appears by path, with a note.
-- I6. A file for which `is_replaceable` is True contains only text of current entries. In `index/` this is
-  also limited to pages that this module would give that file name.
+  name and description are shortened. A path is never cut, so a longer path makes a longer line.
+- I5. An entry that is withheld, or trusted less than `workspace`, appears only with its path and a label,
+  because other agents load these files as instructions. An unreadable entry appears with its path and a note.
+- I6. A file for which `is_replaceable` is True contains only text of current entries. In `index/` it is also
+  a page to which this module would give that file name.
 
-Not guaranteed: a name or description can still contain any *statement* in plain words, and programs that
-guess may link a bare host name without `www.`.
+Not guaranteed: a name or description can still contain any *statement* in plain words. A program that guesses
+links may link a host name without `www.`.
 
 Attacked in tests/units/store/test_index.py, with markdown-it-py as the oracle.
 Source: CommonMark 0.31.2, sections 2.4 and 6; GitHub Flavored Markdown, 6.9.
@@ -43,20 +43,21 @@ from muniment.kernel.path import FILE_SUFFIX, canonicalise
 HEADING: Final = "# Memory index"
 
 MAX_LINES: Final = 200
-"""Lines of an index file: the part of a `MEMORY.md` that coding agents load."""
+"""Maximum lines of an index file: coding agents load only so many lines of a `MEMORY.md`."""
 
 MAX_BYTES: Final = 25_000
-"""UTF-8 bytes of an index file, for the same reason."""
+"""Maximum UTF-8 bytes of an index file: coding agents load only so many bytes of a `MEMORY.md`."""
 
 MAX_LINE_BYTES: Final = 500
-"""UTF-8 bytes of an entry's line in `MEMORY.md`, with its line break."""
+"""Maximum UTF-8 bytes of the line of an entry in `MEMORY.md`, with its line break."""
 
 HEAD_LINES: Final = 4
-"""Lines of heading and notice, each followed by a blank one."""
+"""Number of lines for heading and notice of an index file, each followed by a blank line."""
 
 PAGE_HEAD_BYTES: Final = 1_000
-"""UTF-8 bytes reserved for heading and notice of a page, more than either can need. So whether entries fit on
-a page depends on their lines alone.
+"""UTF-8 bytes reserved for heading and notice of a page: more than they can need.
+
+So the lines of entries alone decide how many entries fit on a page.
 """
 
 _PARENT_PREFIX: Final = "../"
@@ -68,7 +69,7 @@ _ELLIPSIS: Final = "…"
 FOLDER_PLACEHOLDER: Final = "entry.md"
 _WORD: Final = re.compile(r"[^\W_]+")
 MAX_DISPLAYED_CHARS: Final = 40
-"""Characters of a path that others created: enough to find a file, too few for an instruction."""
+"""Maximum characters of a path that others created: enough to find a file, too few for an instruction."""
 
 _NOTICE: Final = re.compile(
     r"Generated from (?:the )?[0-9]+ (?:of the )?entr(?:y|ies) of \S{1,400}; changes made here are lost\."
@@ -97,15 +98,15 @@ _NEEDS_ESCAPING: Final = re.compile(r"[^ -~]|  |[\\`*_\[\]<>&!|#~@]|://|[wW]{3}\
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """The fields of an entry that the index may use.
+    """The fields of an entry that its line in the index may contain.
 
     Attributes:
         rel: canonical path inside the scope.
-        name: any text; if nothing of it can be displayed, the path is used instead.
-        description: any text, also empty.
-        trust: of the entry (I5).
-        is_readable: whether its file could be read (I5).
-        is_withheld: whether a gate withholds its text (I5).
+        name: any text; if no part of it can be displayed, the path is used instead.
+        description: any text; may be empty.
+        trust: trust of the entry.
+        is_readable: whether the file could be read.
+        is_withheld: whether a check withholds the text of the entry from models.
     """
 
     rel: RelPath
@@ -117,15 +118,15 @@ class IndexRow:
 
 
 def is_index_path(rel: str) -> bool:
-    """Return whether `rel` is the index of a root or inside its directory of index pages."""
+    """Return whether `rel` is `MEMORY.md`, or a path in the directory of index pages."""
     return rel == INDEX_NAME or rel.split("/", 1)[0] == INDEX_DIRECTORY
 
 
 def format_entry_line(row: IndexRow) -> str:
-    """Return the line of an entry in `MEMORY.md`, with its line break (I1, I2, I4, I5).
+    """Return the line of an entry in `MEMORY.md`, with its line break.
 
-    Text that name and description share appears once: a description with the same content is omitted, and a
-    description replaces a name that is only its cut beginning.
+    A text that name and description share appears once: a description that only repeats the name is omitted.
+    If the name is only the beginning of the description, the description replaces it.
 
     Cost: about 6 µs if name and description are plain ASCII without markup; twice that if they are similar.
     """
@@ -136,60 +137,89 @@ def format_entry_line(row: IndexRow) -> str:
 
 
 def format_legacy_line(row: IndexRow) -> str:
-    """Return the line in an earlier format: with a description that repeats the name."""
+    """Return the line of an entry in an earlier format, in which the description may repeat the name."""
     label = _choose_label(row)
     return _format_line(row.rel, "" if label else row.name, label or row.description, MAX_NAME_CHARS)
 
 
 def format_page_link(topic: str, prefix: str, entries: int, target: str) -> str:
-    """Return the line that links a page of entries, with its line break.
+    """Return the line that links to a page of entries, with its line break.
 
     Args:
-        topic: the directory whose entries the page lists; "" for the root.
-        prefix: of the keys of its entries, hexadecimal; "" if it lists the complete topic.
+        topic: the folder whose entries the page lists; "" for the root.
+        prefix: hexadecimal beginning of the keys of the listed entries; "" if the page lists the complete
+            folder.
         entries: number of listed entries.
-        target: its path, relative to the file that contains the line.
+        target: path of the page, relative to the file that contains the line.
     """
     return f"- [{_format_page_title(topic, prefix)}]({target}) — {_format_count(entries)}\n"
 
 
 def format_pages_link(prefix: str, pages: int, entries: int, target: str) -> str:
-    """Return the line that links a page of links to `pages` pages; otherwise as `format_page_link`."""
+    """Return the line that links to a page of links, with its line break.
+
+    Args:
+        prefix: hexadecimal digits with which the slots of the linked pages begin (see `index_layout.py`).
+        pages: number of linked pages.
+        entries: number of entries on these pages.
+        target: path of the page of links, relative to the file that contains the line.
+    """
     counted = f"{pages} {'page' if pages == 1 else 'pages'}, {_format_count(entries)}"
     return f"- [pages {prefix}]({target}) — {counted}\n"
 
 
 def fits_index(scope: Scope, entries: int, size: int) -> bool:
-    """Return whether `MEMORY.md` can list that many entries, whose lines have `size` bytes."""
+    """Return whether `MEMORY.md` has space for that many entries.
+
+    Args:
+        scope: name of the scope, for the notice.
+        entries: number of entries.
+        size: bytes of all their lines.
+    """
     return (
         entries <= MAX_LINES - HEAD_LINES and len(_format_head(scope, entries).encode()) + size <= MAX_BYTES
     )
 
 
 def fits_page(entries: int, size: int) -> bool:
-    """Return whether one page can list that many entries, whose lines have `size` bytes in `MEMORY.md`."""
+    """Return whether one page has space for that many entries.
+
+    Args:
+        entries: number of entries.
+        size: bytes of all their lines in `MEMORY.md`; a line on a page is longer.
+    """
     return fits_links(entries, size + len(_PARENT_PREFIX) * entries)
 
 
 def fits_links(lines: int, size: int) -> bool:
-    """Return whether one page can contain that many lines, of `size` bytes."""
+    """Return whether one page has space for that many lines.
+
+    Args:
+        lines: number of lines.
+        size: bytes of all these lines.
+    """
     return lines <= MAX_LINES - HEAD_LINES and size <= MAX_BYTES - PAGE_HEAD_BYTES
 
 
 def fits_half_index(lines: int, size: int) -> bool:
-    """Return whether links to pages take at most half of `MEMORY.md`."""
+    """Return whether lines that link to pages take at most half of `MEMORY.md`.
+
+    Args:
+        lines: number of lines.
+        size: bytes of all these lines.
+    """
     return lines <= (MAX_LINES - HEAD_LINES) // 2 and size <= MAX_BYTES // 2
 
 
 def render_index(scope: Scope, entries: int, lines: Iterable[str], links: Sequence[str] = ()) -> bytes:
-    """Return `MEMORY.md` (I1 to I5): as many entries as fit next to the links to pages, then these links.
+    """Return the content of `MEMORY.md`: as many entries as fit, then the links to pages.
 
     Args:
-        scope: the name of the scope, for the notice.
+        scope: name of the scope, for the notice.
         entries: total number of entries.
-        lines: of the entries, the most important first; at least as many as can fit, or all.
-        links: lines that link to pages with every entry; at most half a page. Empty: the
-            index has no pages, and entries that do not fit are only counted.
+        lines: lines of entries, the most important first; all of them, or at least as many as can fit.
+        links: lines that link to pages with all entries; at most half of `MEMORY.md`. Empty: the index has no
+            pages, and entries that do not fit are only counted.
     """
     # The number of omitted entries has at most as many digits as the total.
     missing_note = "only on the pages linked last" if links else "not listed here"
@@ -206,36 +236,47 @@ def render_index(scope: Scope, entries: int, lines: Iterable[str], links: Sequen
 
 
 def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> bytes:
-    """Return a page in `index/` for entries of one topic, titled as in `format_page_link`.
+    """Return the content of a page in `index/` that lists entries of one folder.
 
-    The lines are in order and in the format of `format_entry_line`; targets are made relative to `index/`
-    here.
+    Args:
+        scope: name of the scope, for the notice.
+        topic: the folder of the entries; "" for the root.
+        prefix: as for `format_page_link`.
+        lines: the lines of the entries in `MEMORY.md`, sorted. Their link targets are made relative to
+            `index/`.
     """
     head = _format_page_head(scope, _format_page_title(topic, prefix), len(lines))
     return f"{head}{_prefix_targets(''.join(lines))}".encode()
 
 
 def render_links(scope: Scope, prefix: str, entries: int, links: Sequence[str]) -> bytes:
-    """Return a page in `index/` that links pages with `entries` entries in all."""
+    """Return the content of a page in `index/` that links to other pages.
+
+    Args:
+        scope: name of the scope, for the notice.
+        prefix: hexadecimal digits with which the slots of the linked pages begin (see `index_layout.py`).
+        entries: number of entries on the linked pages together.
+        links: the lines that link to the pages.
+    """
     return f"{_format_page_head(scope, f'pages {prefix}', entries)}{''.join(links)}".encode()
 
 
 def is_page_file_name(name: str) -> bool:
-    """Return whether a page in `index/` could have this name."""
+    """Return whether a generated page in `index/` could have this file name."""
     return _PAGE_FILE.fullmatch(name) is not None or _LINKS_FILE.fullmatch(name) is not None
 
 
 def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
-    """Return whether an index file has the generated format; a user's links with notes may have it too.
+    """Return whether an index file has the generated format; a user's own list of links may have it too.
 
-    For `MEMORY.md` the format is: blank lines, the generated heading and notice, and list lines that begin
-    with a link to a file that may be an entry or index page (other tools may append text). For a page, the
-    heading must also match its name, and all links must point to entries of its topic, or to pages. A page
-    may also be blank, as a crash may leave it.
+    A `MEMORY.md` has it if it contains only: blank lines, the generated heading and notice, and list items
+    that begin with a link to a possible entry or index page. Other tools may append text to such an item. In
+    a page, the heading must also match the file name, and all links must point to entries of its folder, or
+    to pages. A page may also be blank, because a crash may leave it so.
 
     Args:
         data: content of the file.
-        rel: its path inside the scope: `MEMORY.md`, or that of a page.
+        rel: path inside the scope: `MEMORY.md`, or the path of a page.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -258,18 +299,18 @@ def is_generated(data: bytes, rel: str = INDEX_NAME) -> bool:
 def is_replaceable(
     data: bytes, rel: str, new_content: bytes, list_lines: Callable[[RelPath], Collection[str]]
 ) -> bool:
-    """Return whether `new_content` can replace an index file without loss, no matter who wrote it (I6).
+    """Return whether `new_content` can replace an index file without loss, no matter who wrote the file.
 
-    Each of its lines must be one of: blank, a conflict marker of git, the generated heading or notice, a line
-    of `new_content`, a link to a page whose name matches the topic, or the line of a current entry, for any
-    trust.
+    This is the case if each line of the file is one of these: blank; a conflict marker of git; the generated
+    heading or notice; a line of `new_content`; a link to a page whose name matches the folder; a line that a
+    current entry may have.
 
     Args:
-        data: content of the file.
-        rel: its path inside the scope.
+        data: current content of the file.
+        rel: path of the file inside the scope.
         new_content: the new content.
-        list_lines: returns the lines that an entry may have in `MEMORY.md`, with line breaks; empty if the
-            entry is missing.
+        list_lines: returns the lines that the entry at a path may have in `MEMORY.md`, with line breaks;
+            empty if the entry does not exist.
     """
     data = _MERGE_MARK.sub(b"", data)
     if not is_generated(data, rel):
@@ -287,7 +328,10 @@ def is_replaceable(
 
 
 def shorten_path(rel: str) -> str:
-    """Return a shortened path for a model: three words per folder, at most `MAX_DISPLAYED_CHARS`."""
+    """Return a path in a short form for a model: at most `MAX_DISPLAYED_CHARS` characters.
+
+    Of each folder, only the first three words stay.
+    """
     *folders, name = rel.removesuffix(FILE_SUFFIX).split("/")
     parts = ["-".join(_WORD.findall(folder.lower())[:3]) for folder in folders]
     return "/".join([*parts, "-".join(_WORD.findall(name.lower()))])[:MAX_DISPLAYED_CHARS].strip("-/")
@@ -300,16 +344,16 @@ def filter_index(
 ) -> str:
     """Return the text of a generated `MEMORY.md` without the lines of hidden entries.
 
-    Heading, notice and blank lines stay; line breaks become LF. The link to a page of entries stays if both
-    the page and an entry of its topic would be displayed, and the topic is certain from the line. Links to
-    pages of links are removed: they contain no names.
+    Heading, notice and blank lines stay; line breaks become LF. The link to a page of entries stays if the
+    page and an entry of its folder would be displayed, and the line makes clear which folder this is. Links
+    to pages of links are removed: they contain no names.
 
     Args:
         index: content for which `is_generated` is True.
-        is_displayed: called with paths inside the scope, also of missing files. A link to any other target is
-            omitted without a call.
-        get_lower_trust: returns the trust of an entry that the reader trusts less than themselves, else
-            None. Only trust and `shorten_path` of such an entry are displayed; the same for the folder of a
+        is_displayed: returns whether the entry at a path may be displayed; called also for missing files. A
+            link to any other target is removed without a call.
+        get_lower_trust: returns the trust of an entry that the reader trusts less than themselves, else None.
+            Only trust and `shorten_path` of such an entry are displayed. The same applies to the folder of a
             page.
 
     Raises:
@@ -321,14 +365,17 @@ def filter_index(
 
 
 def digest_topic(topic: str) -> str:
-    """Return the SHA-256 of a topic, hexadecimal; the names of its pages begin with its first digits."""
+    """Return the hexadecimal SHA-256 of a topic (folder); names of its pages begin with its first digits."""
     return digest(topic.encode())
 
 
 def _filter_line(
     line: str, is_displayed: Callable[[RelPath], bool], get_lower_trust: Callable[[RelPath], Trust | None]
 ) -> str | None:
-    """Return a line without the text of less trusted authors; None if the line is hidden."""
+    """Return a line of `MEMORY.md` as a reader may see it; None if the line is hidden.
+
+    For the arguments see `filter_index`.
+    """
     if _LINK_LINE.fullmatch(line) is None:
         return line
     rel = _find_link_target(line)
@@ -345,7 +392,7 @@ def _filter_line(
 
 
 def _prefix_targets(text: str) -> str:
-    """Return lines of entries in the form that they have in a page."""
+    """Return the lines of entries with link targets relative to `index/` instead of the root."""
     # A bracket inside a name or description is preceded by a backslash.
     return (
         _TARGET.sub(rf"\g<0>{_PARENT_PREFIX}", text)
@@ -355,7 +402,7 @@ def _prefix_targets(text: str) -> str:
 
 
 def _is_page_link(line: str, rel: RelPath) -> bool:
-    """Return whether a line is a link to that page, with only words that match the name of the page."""
+    """Return whether a line is a generated link to the page `rel`, and its text matches the page's name."""
     tail = line.rpartition(")")[2]
     if (page := _LINKS_FILE.fullmatch(rel.partition("/")[2])) is not None:
         return line.startswith(f"- [pages {page[1]}](") and _PAGES_COUNTED.fullmatch(tail) is not None
@@ -363,7 +410,12 @@ def _is_page_link(line: str, rel: RelPath) -> bool:
 
 
 def _find_linked_topic(line: str, rel: RelPath) -> str | None:
-    """Return the topic whose page a line of `MEMORY.md` links, if the name of the page matches the topic."""
+    """Return the topic (folder) that the text of a link names, if it is the topic of the linked page.
+
+    Args:
+        line: line of `MEMORY.md`.
+        rel: path of the linked page.
+    """
     link, page = _LINK_LINE.fullmatch(line), _PAGE_FILE.fullmatch(rel.partition("/")[2])
     if link is None or page is None:
         return None
@@ -373,11 +425,11 @@ def _find_linked_topic(line: str, rel: RelPath) -> str | None:
 
 
 def _find_link_target(line: str, directory: str = "") -> RelPath | None:
-    """Return the path that a list line links to, if an entry or index page may have it.
+    """Return the path that a list item links to, if an entry or an index page may have this path.
 
     Args:
-        line: of an index file.
-        directory: of the file: the root or `index`.
+        line: line of an index file.
+        directory: directory of the index file: "" for the root, or `index`.
     """
     found = _LINK_LINE.fullmatch(line)
     if found is None:
@@ -397,7 +449,7 @@ def _find_link_target(line: str, directory: str = "") -> RelPath | None:
 
 
 def _build_expected_heading(rel: str, links: Sequence[RelPath]) -> str | None:
-    """Return the heading that a page of that name has with these links; None if it cannot have them."""
+    """Return the heading of the page `rel` with these links; None if the page cannot contain them."""
     name = rel.partition("/")[2]
     if (page := _LINKS_FILE.fullmatch(name)) is not None:
         return f"{HEADING}: pages {page[1]}" if all(map(is_index_path, links)) else None
@@ -438,7 +490,14 @@ def _format_count(entries: int) -> str:
 
 
 def _format_line(rel: RelPath, name: str, description: str, chars: int) -> str:
-    """Return the line of an entry; the path replaces a name that cannot be displayed."""
+    """Return the line of an entry; its path replaces a name that cannot be displayed.
+
+    Args:
+        rel: path of the entry.
+        name: any text.
+        description: any text.
+        chars: maximum characters of the name.
+    """
     target = quote(rel, safe="/")
     remaining_bytes = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
     displayed_name = _escape_text(name, chars, max(_MIN_NAME_BYTES, remaining_bytes))
@@ -450,7 +509,7 @@ def _format_line(rel: RelPath, name: str, description: str, chars: int) -> str:
 
 
 def _merge_titles(name: str, description: str) -> tuple[str, str]:
-    """Return name and description; if they are equivalent, only the longer one, as the name."""
+    """Return name and description; if they have the same content, return only the longer one, as the name."""
     name_key, description_key = build_comparison_key(name), build_comparison_key(description)
     is_cut = name.rstrip().endswith(_ELLIPSIS)
     if not is_cut and name_key == description_key:
@@ -467,7 +526,7 @@ def _merge_titles(name: str, description: str) -> tuple[str, str]:
 
 
 def _choose_label(row: IndexRow) -> str:
-    """Return the label that replaces an entry's text; empty if the text may be displayed."""
+    """Return the label that replaces the text of an entry; empty if the text may be displayed."""
     if not row.is_readable:
         return "unreadable"
     if row.is_withheld:
@@ -489,7 +548,7 @@ def _escape_text(text: str, chars: int, size: int) -> str:
 
 
 def _take_fitting(units: Sequence[str], max_count: int, size: int) -> Sequence[str]:
-    """Return the first of `units`, at most `max_count`, with at most `size` bytes in all."""
+    """Return the first of `units`: as many as fit into `size` bytes together, at most `max_count`."""
     if _count_bytes("".join(units[:max_count])) <= size:
         return units[:max_count]
     for count, unit in enumerate(units[:max_count]):

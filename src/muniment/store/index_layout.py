@@ -1,19 +1,19 @@
-"""The set of index files of a root and their contents: a function of the set of its entries alone.
+"""The index files of a root and their contents, computed from the entries of the root and nothing else.
 
-- L1 If the lines of all entries fit in `MEMORY.md`, that is the only file.
-- L2 Otherwise every entry is on exactly one page (`index_pages.py`). `MEMORY.md` links all pages at
-  its end, and lists entries before them while there is space. If the links would take more than half of it,
-  it links pages of links, `index/_pages-<prefix>.md`: one for each first digit of a slot, the SHA-256 of a
-  page's file name. A page of links that would exceed a limit links such pages itself, by one digit more. So a
-  reader who follows the links from `MEMORY.md` finds every entry once on a page of entries.
-- L3 If one file lists all entries, and on a page, entries are sorted by their folded paths: one change moves
-  one line, so merges stay small and a reader can find a known name. Pages are sorted by topic, then by
-  prefix.
-- L4 If `MEMORY.md` cannot list all entries, it begins with the important ones, since other tools load only
-  its
-  beginning: entries of trust `owner` before others, each group with the newest first, by their provenance
-  (`updated`, which proves nothing); then entries without that date, by path. File times do not count, so that
-  every machine with the same trust in the entries generates the same index.
+- L1. If the lines of all entries fit into `MEMORY.md`, it is the only index file.
+- L2. Otherwise every entry is on exactly one page (`index_pages.py`). `MEMORY.md` links to all pages at its
+  end, and lists entries before the links while there is space. If these links would take more than half of
+  `MEMORY.md`, it links to pages of links instead: `index/_pages-<prefix>.md`. There is one for each first
+  digit of a slot, which is the SHA-256 of a page's file name. If such a page would exceed a limit, it links
+  to further pages of links, by one more digit. So a reader who follows the links from `MEMORY.md` finds every
+  entry once on a page of entries.
+- L3. If one file lists all entries, and on a page, entries are sorted by their folded paths. So one change
+  moves one line: merges stay small, and a reader can find a known name. Pages are sorted by topic (folder),
+  then by prefix.
+- L4. If `MEMORY.md` cannot list all entries, it begins with the important ones, because other tools load only
+  its beginning. Entries of trust `owner` are first, then all others. In each group the newest are first, by
+  the time `updated` in the front matter, which proves nothing; then entries without that time, by path. File
+  times do not count, so that every machine with the same trust in the entries generates the same index.
 
 Cost: after one change, one page, its pages of links and `MEMORY.md` are rendered, and each page is counted.
 
@@ -62,14 +62,14 @@ _DIGITS: Final = hexdigits[:16]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The index files that may have changed.
+    """The index files of a root that may have changed.
 
     Attributes:
-        files: their contents; includes `MEMORY.md`.
-        obsolete: files of the last index that are obsolete.
-        entries: in the root.
-        is_paged: whether `MEMORY.md` alone cannot list them.
-        upto: the last row of `relisted` that is covered.
+        files: new contents of these files; always includes `MEMORY.md`.
+        obsolete: files of the last index that are no longer part of the index.
+        entries: number of entries in the root.
+        is_paged: whether there are pages, because `MEMORY.md` alone cannot list all entries.
+        upto: number of the last row of the table `relisted` that these files take into account.
     """
 
     files: Mapping[RelPath, bytes]
@@ -88,19 +88,19 @@ def compute_layout(
     rebuild: bool = False,
     can_write_pages: bool = True,
 ) -> Layout:
-    """Return the index files that may have changed since `written` was updated, and always `MEMORY.md`.
+    """Return the index files that may have changed since the last index was written, and always `MEMORY.md`.
 
-    Updates the table `page` from the entries; `relisted` stays.
+    This updates the table `page` of the catalog; the rows of `relisted` stay.
 
     Args:
-        database: the catalog. The table `page` is as this function left it, or empty while `relisted`
+        database: the catalog. Its table `page` must be as this function left it; or empty, if `relisted`
             contains all entries.
-        key: of the root.
-        scope: the name of the scope, for the notices.
-        now: ISO-8601 UTC; entries that expired before are omitted.
-        rebuild: rebuild everything; all files are in the result.
-        can_write_pages: False if `index/` cannot be written; then `MEMORY.md` only counts the entries that
-            do not fit.
+        key: key of the root.
+        scope: name of the scope, for the notices.
+        now: current time, ISO-8601 UTC; entries that expired before are omitted.
+        rebuild: compute all files, not only those that may have changed.
+        can_write_pages: False if `index/` cannot be written; then `MEMORY.md` only counts the entries that do
+            not fit.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be used.
@@ -129,15 +129,15 @@ def compute_layout(
 
 
 class _PageTree:
-    """The content of `index/`: pages of entries, and pages of links above them (L2).
+    """The content of `index/`: pages of entries, and pages of links to them.
 
     Args:
-        rows: of the root.
-        scope: the name of the scope, for the notices.
-        changes: since the last index was written; None: render everything.
+        rows: rows of the root.
+        scope: name of the scope, for the notices.
+        changes: changes since the last index was written; None: render all pages.
 
     Attributes:
-        files: contents of the pages that may have changed; complete after `links` was called.
+        files: contents of the pages that may have changed; complete after `build_links` was called.
     """
 
     def __init__(self, rows: IndexRows, scope: Scope, changes: IndexChanges | None) -> None:
@@ -164,12 +164,12 @@ class _PageTree:
         self._slots += map(compute_slot, self._obsolete)
 
     def build_links(self) -> list[str]:
-        """Return the links of `MEMORY.md`."""
+        """Return the lines of `MEMORY.md` that link to pages; render the pages of links."""
         links = self._build_direct_links("", PAGES_PREFIX, fits_half_index)
         return self._build_nested_links("", PAGES_PREFIX) if links is None else links
 
     def find_obsolete(self) -> set[RelPath]:
-        """Return the obsolete files of the last index; call it after `links`."""
+        """Return the files of the last index that are obsolete. Call this after `build_links`."""
         unchanged_prefixes = tuple(self._unchanged_prefixes)
         return self._obsolete | {
             rel
@@ -180,12 +180,12 @@ class _PageTree:
     def _build_direct_links(
         self, prefix: str, link_prefix: str, fits: Callable[[int, int], bool]
     ) -> list[str] | None:
-        """Return sorted links to all pages whose slots begin with a prefix (L3); None if they do not fit.
+        """Return sorted links to all pages whose slots begin with `prefix`; None if the links do not fit.
 
         Args:
-            prefix: of the slots.
-            link_prefix: relative path from the file that contains the links to `index/`.
-            fits: returns whether a number of lines and bytes fits.
+            prefix: beginning of the slots.
+            link_prefix: relative path to `index/` from the file that contains the links.
+            fits: returns whether a number of lines with a number of bytes fits.
         """
         if not fits(self._rows.count_pages(prefix)[0], 0):
             return None
@@ -202,7 +202,12 @@ class _PageTree:
         return links if fits(len(links), sum(len(link.encode()) for link in links)) else None
 
     def _build_nested_links(self, prefix: str, link_prefix: str) -> list[str]:
-        """Return links to pages of links, one for each next digit of a slot; render changed pages."""
+        """Return links to pages of links, one for each next digit of a slot; render the pages that changed.
+
+        Args:
+            prefix: beginning of the slots.
+            link_prefix: relative path to `index/` from the file that contains the links.
+        """
         links = []
         for longer_prefix in (prefix + digit for digit in _DIGITS):
             pages, entries = self._rows.count_pages(longer_prefix)

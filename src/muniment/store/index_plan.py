@@ -1,17 +1,17 @@
 """Update the index of a root, `MEMORY.md` and the pages in `index/`, from the catalog.
 
-- X1 The index is derived: it is not a source of truth, may be rebuilt at any time, and problems with it are
-  reported.
-- X2 Text that a user wrote in an index file is never lost: the file is first saved completely as an entry. A
-  file is generated if it is, to the byte, the one written last, or if it contains only text of entries or of
-  their versions in the ledger. A file in `index/` whose name is not used now is not touched, unless it was
-  generated.
-- X3 A link or hard link at the name of an index file is replaced, not followed.
-- X4 A view that is not complete overwrites nothing.
-- X5 `MEMORY.md` is compared with the disk each time. A page is only written if its entries changed, so a page
-  that another program damages stays until `rebuild`; `verify` reports it.
+- X1. The index is derived: it is not a source of truth, and may be rebuilt at any time. Problems with it are
+  only reported.
+- X2. Text that a user wrote in an index file is never lost: the complete file is first saved as an entry. A
+  file counts as generated in two cases: it has exactly the bytes that were written last, or it contains only
+  text of entries or of their versions in the ledger. A file in `index/` whose name is not in use is not
+  touched, unless it was generated.
+- X3. A link or hard link at the name of an index file is replaced, and its target is not changed.
+- X4. If the view is not complete, nothing is overwritten.
+- X5. `MEMORY.md` is compared with the disk each time. A page is only written if its entries changed. So if
+  another program damages a page, it stays damaged until `muniment index rebuild`; `verify_index` reports it.
 
-The set of files and their contents: `index_layout.py`.
+The set of files and their contents are defined in `index_layout.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from muniment.store.naming import find_free_name
 from muniment.store.state import PLANNED, WRITTEN, IndexedFile
 
 MAX_LISTED_PROBLEMS: Final = 20
-"""Files that `verify` lists; the rest is counted."""
+"""Maximum number of problems that `verify_index` lists; the others are counted."""
 
 _PROBLEM_BY_PRECONDITION: Final[dict[object, str]] = {
     Precondition.ABSENT: "is missing",
@@ -65,36 +65,38 @@ Versions = Callable[[RelPath], Iterable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class IndexCheck:
-    """The problems of an index, and notes for a user."""
+    """The problems of an index, and notes for the user, each in one line."""
 
     problems: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 class IndexPlan:
-    """The writes that make the index of a root match the catalog (X1 to X5).
+    """The writes that make the index of a root match the catalog.
+
+    The rules are X1 to X5 in the module docstring.
 
     Args:
         database: the catalog.
-        root: of the index.
-        view: of the same catalog, just refreshed.
-        versions: returns the known earlier contents of a file; lines of these also count as generated.
-        whole: compare every page, and list `index/` for obsolete pages. This is done in any case if the
+        root: the root of the index.
+        view: view of the same catalog, just refreshed.
+        versions: returns the known earlier contents of a file. Their lines also count as generated.
+        compare_all: compare every page, and look for obsolete files in `index/`. This is always done if the
             catalog does not know which files were written.
-        always: plan an index also if it is missing and has no entry to list.
+        create_empty: plan an index even if it is missing and has no entry to list.
 
     Attributes:
-        writes: to be carried out all or none.
+        writes: the writes, to be carried out all or none.
         problems: files that cannot be written, and why.
-        saved: index files that were not generated, which `writes` preserve as entries. These entries are in
-            no index yet: after the writes the view must read the root's directory again, and the index must
-            be planned again.
+        saved: index files that a user wrote; `writes` preserve them as entries. These entries are in no index
+            yet: after the writes, the view must read the root's directory again, and the index must be
+            planned again.
         files: contents of index files after `writes` are carried out, if known.
         obsolete: obsolete index files.
         unread: files that the system does not allow to read now; the catalog's record of them stays.
-        listed: the files in `index/`, if it was listed.
-        upto: the last row of `relisted` that is covered; 0 if there are problems.
-        is_complete: no file was skipped because of earlier writes.
+        listed: the files in `index/`, if the directory was listed.
+        upto: number of the last row of `relisted` that the plan takes into account; 0 if there are problems.
+        is_complete: whether all files were planned, without relying on earlier writes.
 
     Raises:
         QuotaExceeded: as `find_free_name`, for the entry that preserves a user's text.
@@ -130,12 +132,12 @@ class IndexPlan:
         else:
             displayed_path = _format_path(root, INDEX_NAME)
             self.problems.append(
-                f"{displayed_path} cannot be rebuilt: the memory could not be read completely"
+                f"{displayed_path} cannot be rebuilt: the memory was not read completely; see: muniment ls"
             )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return the notes for a user."""
+        """Return the problems and messages of the plan, for the user."""
         return (*self.problems, *self._messages)
 
     def _plan_writes(self) -> None:
@@ -161,12 +163,12 @@ class IndexPlan:
         self.upto = 0 if self.problems else layout.upto
 
     def _is_any_written(self, condition: str) -> bool:
-        """Return whether any file of the last index matches a condition."""
+        """Return whether the last index had a file that matches an SQL condition."""
         query = f"SELECT 1 FROM written WHERE root = ? AND {condition} LIMIT 1"  # noqa: S608  constants
         return bool(self._database.rows(query, (self._view.key,)))
 
     def _find_unrecorded_pages(self) -> Iterator[RelPath]:
-        """Yield files that may be unrecorded pages."""
+        """Yield the files in `index/` with the name of a page, even if the catalog has no record of them."""
         if not self.is_complete:
             return
         try:
@@ -180,7 +182,13 @@ class IndexPlan:
         yield from (rel for rel in self.listed if is_page_file_name(rel.rpartition("/")[2]))
 
     def _plan_write(self, rel: RelPath, content: bytes, *, is_required: bool) -> None:
-        """Add a file to the plan; add only a problem if it cannot be written."""
+        """Add the write of an index file to the plan; if it cannot be written, add only a problem.
+
+        Args:
+            rel: path of the file inside the scope.
+            content: new content of the file.
+            is_required: write the file even if it does not exist.
+        """
         path, displayed_path = _build_path(self._root, rel), _format_path(self._root, rel)
         before: bytes | Precondition
         saved_as = None
@@ -214,7 +222,7 @@ class IndexPlan:
         self.writes.append(IndexFile(path, before, content, saved_as))
 
     def _plan_removal(self, rel: RelPath) -> None:
-        """Remove a file if it was generated."""
+        """Add the removal of an index file to the plan, if the file was generated."""
         path = _build_path(self._root, rel)
         try:
             before = self._root.root.read_bytes(path)
@@ -236,7 +244,7 @@ class IndexPlan:
         return (digest(before),) in known or is_replaceable(before, rel, content, self._list_known_lines)
 
     def _list_known_lines(self, rel: RelPath) -> set[str]:
-        """Return the lines that an entry has or had, also for other levels of trust."""
+        """Return the lines that an entry has or had in `MEMORY.md`, or would have with another trust."""
         found = self._database.rows(
             "SELECT name, description, line FROM entry WHERE root = ? AND rel = ?", (self._view.key, rel)
         )
@@ -251,7 +259,7 @@ class IndexPlan:
         return {*(line for *_, line in found), *map(format_entry_line, rows), *map(format_legacy_line, rows)}
 
     def _plan_saved_copy(self, rel: RelPath) -> str:
-        """Return the name under which an existing file is saved."""
+        """Return the name of a new entry that preserves an index file, and add a message about it."""
         scope = self._root.scope
         saved = find_free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names)
         self._names.add(saved)
@@ -263,7 +271,12 @@ class IndexPlan:
 
 
 def record_plan(database: Database, view: View, plan: IndexPlan) -> None:
-    """Record the files that `plan` writes and drops, so that a recovery can recognise them.
+    """Record the files that `plan` writes and removes, so that a recovery can recognize them.
+
+    Args:
+        database: the catalog.
+        view: the view from which the plan was made.
+        plan: a plan that is about to be carried out.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be written.
@@ -280,9 +293,14 @@ def record_plan(database: Database, view: View, plan: IndexPlan) -> None:
 
 
 def record_written(database: Database, view: View, plan: IndexPlan) -> None:
-    """Record that the writes of `plan` were carried out.
+    """Record in the catalog that the writes of `plan` were carried out.
 
-    Entries that were relisted after the plan stay relisted.
+    Entries that were added to `relisted` after the plan was made stay there.
+
+    Args:
+        database: the catalog.
+        view: the view from which the plan was made.
+        plan: the plan that was carried out.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be written. The next plan writes the same files again.
@@ -306,12 +324,12 @@ def verify_index(
 ) -> IndexCheck:
     """Return the problems of the index of `root`: none if a complete plan would write nothing.
 
-    Changes no file, and in the catalog only data derived from the entries.
+    This changes no file, and in the catalog only data that is derived from the entries.
 
     Args:
         database: the catalog.
-        root: of the index.
-        view: of the same catalog, just refreshed with a check of every file.
+        root: the root of the index.
+        view: view of the same catalog, just refreshed with a check of every file.
         versions: as for `IndexPlan`.
 
     Raises:
@@ -337,7 +355,7 @@ def _build_path(root: BoundRoot, rel: str) -> CanonicalPath:
 
 
 def _find_obstacle(root: BoundRoot) -> str | None:
-    """Return why `index/` cannot be written: empty if it can, None if the directory is missing."""
+    """Return why `index/` cannot be written: "" if it can be written, None if the directory is missing."""
     displayed_path = _format_path(root, INDEX_DIRECTORY)
     try:
         found = root.root.examine(_build_path(root, INDEX_DIRECTORY))

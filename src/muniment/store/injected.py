@@ -1,12 +1,12 @@
-"""The entries that a hook already injected into a conversation, for hosts that only call a hook.
+"""The entries that a hook has already injected into each conversation, for tools that only call a hook.
 
-H1 A session is identified by a keyed digest of the host's id for it, in any form. No text of a host is
-   stored.
-H2 Only paths and digests of entries are stored, never text. For each entry the last injection counts.
-H3 A record expires `SESSION_DAYS` after the last injection into its session. A time in the future, because
-   the clock was set back, counts as expired. A second injection does no harm.
-H4 At most `MAX_SESSIONS` sessions are stored, with at most `MAX_INJECTED` entries each. The oldest are
-   removed first.
+- H1. A session is identified by a keyed digest of the id that the tool uses for the conversation, in any
+  form. No text of the tool is stored.
+- H2. Only paths and digests of entries are stored, never text. For each entry, the last injection counts.
+- H3. A record expires `SESSION_DAYS` after the last injection into its session. A time in the future also
+  counts as expired: the clock was set back. If an entry is injected a second time, that does no harm.
+- H4. At most `MAX_SESSIONS` sessions are stored, with at most `MAX_INJECTED` entries each. The oldest are
+  removed first.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from muniment.store.table import Table
 from muniment.types.keys import EntryKey
 
 SESSION_DAYS: Final = 30
-"""Days after which a host is assumed not to continue a conversation."""
+"""Days after the last injection, after which a tool is assumed not to continue a conversation."""
 
 MAX_SESSIONS: Final = 1_000
-"""About thirty a day. A year of typical injections takes about 100 KB; the limit is 100 MB."""
+"""Maximum number of sessions: about thirty for each day.
+
+A year of typical injections takes about 100 KB; the limit is about 100 MB.
+"""
 
 MAX_INJECTED: Final = 500
-"""Entries of one session: a hundred prompts that each found five new ones."""
+"""Maximum number of entries of one session: a hundred prompts that each found five new entries."""
 
 _CLOCK_TOLERANCE: Final = timedelta(days=1)
-"""A clock may be set back by this much without a second injection."""
+"""Maximum time by which a clock may be set back without injecting entries a second time."""
 
 
 class _Session(NamedTuple):
@@ -50,11 +53,11 @@ _INJECTED: Final = Table("told", _InjectedRow)
 
 
 class HookSession:
-    """A conversation of a host, and the entries injected into it.
+    """A conversation of a tool, and the entries that were injected into it.
 
     Args:
-        state: has the ledger; stays open.
-        unsafe_id: the host's id of the conversation: any text.
+        state: has the ledger; must stay open.
+        unsafe_id: the id that the tool uses for the conversation: any text.
     """
 
     def __init__(self, state: State, unsafe_id: str) -> None:
@@ -62,7 +65,11 @@ class HookSession:
         self._id = state.mac(b"session", unsafe_id.encode("utf-8", "surrogatepass")).hex()
 
     def read_injected(self, now: datetime, deadline: Deadline) -> tuple[EntryKey, ...]:
-        """Return the injected entries (H2, H3).
+        """Return the entries that were injected into the conversation, except expired ones.
+
+        Args:
+            now: the current time.
+            deadline: checked before the query.
 
         Raises:
             ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
@@ -73,7 +80,11 @@ class HookSession:
         )
 
     def record_injected(self, entries: Iterable[EntryKey], now: datetime) -> None:
-        """Record injected entries, and delete records that are too old or too many (H3, H4).
+        """Record entries that were injected, and delete records that are too old or too many.
+
+        Args:
+            entries: the entries.
+            now: the current time.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing is recorded.
@@ -101,7 +112,7 @@ class HookSession:
             )
 
     def clear(self) -> None:
-        """Delete the record of the session: the conversation lost the injected entries.
+        """Delete the record of this conversation, because the conversation no longer contains the entries.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written.
@@ -111,7 +122,7 @@ class HookSession:
 
 
 def delete_all_sessions(state: State) -> None:
-    """Delete the records of all sessions, inside the caller's transaction of the ledger.
+    """Delete the records of all conversations, in the caller's transaction of the ledger.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -121,5 +132,5 @@ def delete_all_sessions(state: State) -> None:
 
 
 def _compute_valid_span(now: datetime) -> tuple[str, str]:
-    """Return the first and the last time of an injection that still counts."""
+    """Return the earliest and the latest time of an injection that still counts."""
     return timestamp(now - timedelta(days=SESSION_DAYS)), timestamp(now + _CLOCK_TOLERANCE)

@@ -1,4 +1,4 @@
-"""The ports of the kernel: the ledger as journal, the catalog as facts, content checks as gates."""
+"""Implementations of the kernel's interfaces: the ledger as journal, the catalog as facts, content checks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from muniment.store.state import State
 
 
 class LedgerJournal:
-    """The ledger as a journal.
+    """Stores the kernel's intents, that is, commits that have begun, in the ledger (interface `Journal`).
 
     Args:
         state: has the ledger.
-        roots: the roots that calls may refer to.
+        roots: the bound roots that calls may refer to.
         run: the run that commits; None if the journal is only used for a rollback.
     """
 
@@ -50,7 +50,13 @@ class LedgerJournal:
         self._scopes = {key: scope for scope, key in self._keys.items()}
 
     def begin(self, judged: JudgedChanges, token: str) -> int:
-        """Store an intent in the ledger, durably, and return its number.
+        """Record in the ledger that a commit begins, and return the number of this intent.
+
+        The intent is on disk when this returns.
+
+        Args:
+            judged: the changes to commit.
+            token: source of the temporary file names of the commit.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task.
@@ -58,12 +64,24 @@ class LedgerJournal:
         return begin(self._state, self._build_commit_row(0, judged, token))
 
     def finish(self, number: int, judged: JudgedChanges, notes: Sequence[str]) -> None:
-        """Mark an intent as finished, durably, with provenance, event and audit record."""
+        """Mark a commit as done, and add the origin of its bytes, an event and an audit record.
+
+        Args:
+            number: number of the intent, from `begin`.
+            judged: the committed changes.
+            notes: texts for the user.
+        """
         row = self._build_commit_row(number, judged)
         finish(self._state, replace(row, done=timestamp(), notes=tuple(notes)))
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovery | None = None) -> None:
-        """Remove an intent; see `Journal`. If `recovered` is given, add a record and an event."""
+        """Delete an unfinished commit (intent) in some scopes, after it was rolled back there.
+
+        Args:
+            number: number of the intent.
+            scopes: the scopes in which no change of the intent is left.
+            recovered: the result of a rollback after a crash; then add an audit record and log an event.
+        """
         paths = [] if recovered is None else [each.path.text for each in recovered.intent.changes.values()]
         conflicts = [] if recovered is None else [path.text for path in recovered.skipped]
 
@@ -82,12 +100,12 @@ class LedgerJournal:
             events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=conflicts)
 
     def list_unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
-        """Return the unfinished intents; see `Journal`."""
+        """Return the unfinished commits that change files in `scopes`, the newest first."""
         found = list_unfinished(self._state, [self._keys[scope] for scope in scopes])
         return [self._build_intent(kept, frozenset(scopes)) for kept in found]
 
     def is_known(self, path: CanonicalPath, content_digest: Digest) -> bool:
-        """Return whether a text is known; see `Journal`."""
+        """Return whether a commit wrote or replaced the bytes with `content_digest` at `path`."""
         return is_known(self._state, self._keys[path.scope], path.rel, content_digest)
 
     def _build_intent(self, row: CommitRow, scopes: Collection[Scope]) -> Intent:
@@ -121,10 +139,12 @@ class LedgerJournal:
 
 
 class CatalogRootInfo:
-    """The catalog as facts; a root is refreshed at its first use.
+    """Answers the kernel's questions about roots from the catalog (interface `RootInfo`).
+
+    The rows of a root are updated at its first use.
 
     Args:
-        view_of: returns the current view of a scope.
+        open_view: returns the current view of a scope.
     """
 
     def __init__(self, open_view: Callable[[Scope], View]) -> None:
@@ -132,31 +152,35 @@ class CatalogRootInfo:
         self._views: dict[Scope, View] = {}
 
     def view(self, scope: Scope) -> View:
-        """Return the view of a scope."""
+        """Return the view of a scope; open it at its first use."""
         if scope not in self._views:
             self._views[scope] = self._open_view(scope)
         return self._views[scope]
 
     def find_aliases(self, directory: CanonicalPath, name: str) -> frozenset[str]:
-        """Return the similar names in a directory; see `RootInfo`."""
+        """Return the names in a directory that equal `name`, apart from case and Unicode normalization."""
         return self.view(directory.scope).find_aliases(directory.rel, name)
 
     def usage(self, scope: Scope, is_counted: Callable[[RelPath], bool] | None) -> tuple[int, int]:
-        """Return the usage of a scope; see `RootInfo`."""
+        """Return number and total bytes of those entries of a scope for which `is_counted` is True.
+
+        None: of all entries.
+        """
         return self.view(scope).usage(is_counted)
 
     def is_index(self, scope: Scope, content: bytes) -> bool:
-        """Return whether content is that of an index file; see `RootInfo`."""
+        """Return whether `content` is that of an index file that Muniment wrote in this scope."""
         return self.view(scope).has_written(digest(content))
 
 
 def build_gates(
     state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]
 ) -> Callable[[FileChange], None]:
-    """Return the gates for new text and for names that look like others.
+    """Return a function that raises if the new text or the name of a changed file is not allowed.
 
-    A text that does not pass may still be shortened, if the file failed the same check before. The store must
-    have written that file, or the remaining text must be displayable.
+    A text that is not allowed may still be shortened, if the file before did not pass the same check. In
+    addition, either a commit must have written that file, or the remaining text must be one that may be
+    shown.
     """
 
     def gate(change: FileChange) -> None:

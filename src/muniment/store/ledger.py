@@ -1,13 +1,13 @@
-"""The ledger: which commits were begun and finished, by which runs, and the memory before and after them.
+"""The ledger: the commits that were begun and finished, their runs, and the files before and after them.
 
-A commit is two transactions. An *intent* contains everything that a rollback needs. *Done* makes it history,
-with the provenance of the new bytes and its audit record. The files change between the two. Unfinished
-commits are rolled back (`upkeep.py`).
+A commit takes two transactions of the ledger. The first one stores the *intent*: everything that a rollback
+needs. Then the files are changed. The second one marks the commit as *done*, and adds the origin of the new
+bytes and an audit record. `upkeep.py` rolls back intents that were never marked as done.
 
-A root is identified by a random key that belongs to its real path, not by device and inode. Both change when
-a disk is mounted elsewhere or a backup is restored, and all entries would lose their trust. The ledger's
-knowledge of an entry is about its bytes, so another directory at the same path gains nothing. A directory
-that is moved begins a new history.
+The ledger identifies a root by a random key, which it assigns to the real path of the root. Device and inode
+would not do: they change when a disk is mounted elsewhere or a backup is restored, and all entries would lose
+their trust. The ledger identifies an entry by its bytes. So if a path is bound to another directory, foreign
+files in it get no trust. A directory that is moved begins a new history.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from muniment.types.keys import RootKey
 
 
 SUPERSEDES: Final = "supersedes"
-"""Provenance key of an entry: the digest of the outdated file that it replaces."""
+"""Key in the front matter of an entry: the digest of the outdated file that the entry replaces."""
 
 MAX_SUPERSEDED_CHARS: Final = 150
-"""Maximum characters of a superseded entry in a result."""
+"""Maximum characters of the text of a superseded entry in a result."""
 
 
 def build_changes(items: Sequence[FileChange]) -> tuple[Change, ...]:
-    """Return the public view of a change set."""
+    """Return the public form of file changes: one `Change`, without the bytes, for each."""
     removed_content: dict[object, bytes] = {
         each.base: each.before for each in items if each.after is None and each.before is not None
     }
@@ -67,7 +67,12 @@ def build_changes(items: Sequence[FileChange]) -> tuple[Change, ...]:
 
 
 def _find_superseded(item: FileChange, removed_content: Mapping[object, bytes]) -> SupersededEntry | None:
-    """Return the entry that an item replaces: at its path, or at its previous path."""
+    """Return the outdated entry that a change replaces, or None.
+
+    Args:
+        item: the change; the front matter of its new bytes contains the digest of the replaced file.
+        removed_content: the bytes of all files that the same change set removes, by digest.
+    """
     if item.after is None:
         return None
     provenance = parse(item.after).muniment or {}
@@ -85,7 +90,7 @@ def classify_touched_scopes(changes: Iterable[FileChange]) -> tuple[Scope, ...]:
 
 
 def find_least_trust(changes: Iterable[FileChange]) -> Trust | None:
-    """Return the lowest trust of the new bytes of a change set; None if it only removes."""
+    """Return the lowest trust of the new bytes of a change set; None if the change set only removes files."""
     trusts = [item.trust for item in changes if item.trust is not None]
     return trusts[0].cap(*trusts) if trusts else None
 
@@ -93,23 +98,23 @@ def find_least_trust(changes: Iterable[FileChange]) -> Trust | None:
 # -- ledger ------------------------------------------------------------------------------------------
 
 ERASED: Final = "erased"
-"""Replaces the digest of a file whose bytes were erased."""
+"""Value that the ledger stores instead of the digest of a file whose bytes were erased."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The origin of a request: task, time, trust and policy; also the origin of the bytes that it wrote.
+    """The origin of a request, and of the bytes that it wrote: task, time, trust, author and policy.
 
     Attributes:
-        task: id; a task commits at most once.
-        at: see `audit.timestamp`.
-        trust: of the request; for bytes, of these.
-        decided_by: the author of paths and text: `rules`, or a model's name.
+        task: id of the task, which commits at most once.
+        at: time of the request, as `audit.timestamp` returns it.
+        trust: trust of the request; if this object describes the origin of bytes, the trust of these bytes.
+        decided_by: the author of paths and text: `rules`, or the name of a model.
         policy: name and short digest, such as `strict@a1f4e0db`.
-        kind: `remember`, `forget`, `dream`, `undo`, `approve`, `erase`, or `edit` of a plain sandbox.
-        fact: keyed digest of the request, see `State.compute_keyed_digest`; None if missing or erased.
-        undoes: the task whose changes are undone.
-        answers: the kind of the task whose review this approves.
+        kind: `remember`, `forget`, `dream`, `undo`, `approve` or `erase`; `edit` if no job was used.
+        fact: keyed digest of the requested text (`State.compute_keyed_digest`); None if missing or erased.
+        undoes: for an undo: id of the task whose changes it reverses.
+        answers: for the approval of a review: the kind of the task that proposed the change.
     """
 
     task: str
@@ -124,23 +129,25 @@ class Run:
 
     @property
     def is_manual_edit(self) -> bool:
-        """Return whether a user edited or moved an entry."""
+        """Return whether this run is the edit or move of an entry by a user."""
         return (self.kind, self.decided_by) == ("edit", PERSON)
 
     @property
     def is_mixed(self) -> bool:
-        """Return whether a user edited an entry in which sentences of lower trust remain."""
+        """Return whether this run is an edit by a user that left sentences of lower trust in the entry."""
         return self.is_manual_edit and self.trust is not Trust.OWNER
 
 
 class ChangeRow(NamedTuple):
-    """A change in the ledger.
+    """The change of one file, as a row of the ledger.
 
     Attributes:
-        position: among the changes of its commit, from 0; part of its temporary name.
-        change: with the scope's name at that time.
-        after_digest: of the new bytes, also if these were erased.
-        made: directories inside the scope that did not exist before, outermost first.
+        change_set: id of the commit.
+        position: number of the change in its commit, from 0; part of the temporary name of the file.
+        root: key of the root.
+        change: paths, bytes and trust; the path contains the name that the scope had at that time.
+        after_digest: digest of the new bytes, `ERASED` if they were erased, None if the file was removed.
+        made: directories inside the scope that the change created, outermost first.
     """
 
     change_set: int
@@ -152,18 +159,26 @@ class ChangeRow(NamedTuple):
 
     @property
     def is_erased(self) -> bool:
-        """Return whether its bytes were erased; then None does not mean that the file is missing."""
+        """Return whether bytes of the change were erased.
+
+        If so, None instead of bytes does not mean that the file is missing.
+        """
         return ERASED in {self.change.base, self.after_digest}
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRow:
-    """A commit in the ledger, done or begun; or a change set that waits for a review.
+    """A commit in the ledger, begun or done; or a change set that waits for a review.
 
     Attributes:
-        token: prefix of its temporary names, see `get_temporary_name`.
-        done: time; None for an intent or a pending change set.
-        review: for which it waits; then it is not history, and no file contains any of it.
+        id: number of the row; assigned by the ledger.
+        run: the origin of the commit.
+        token: the commit derives its temporary file names from it (`get_temporary_name`).
+        done: time when the commit was done; None for an intent or a pending change set.
+        notes: texts for the user.
+        review: id of the review that the change set waits for; None for a commit. A pending change set is not
+            part of the history, and no file contains any of it.
+        changes: one row for each changed file.
     """
 
     id: int
@@ -176,17 +191,17 @@ class CommitRow:
 
     @property
     def known_changes(self) -> tuple[Change, ...]:
-        """Return its changes, without erased ones."""
+        """Return the public form of all changes of this commit, except erased ones."""
         return build_changes([item.change for item in self.changes if not item.is_erased])
 
     @property
     def touched_scopes(self) -> tuple[Scope, ...]:
-        """Return its scopes; see `classify_touched_scopes`."""
+        """Return the scopes that this commit changes, sorted."""
         return classify_touched_scopes(item.change for item in self.changes)
 
     @property
     def trust(self) -> Trust | None:
-        """Return its lowest trust; see `find_least_trust`."""
+        """Return the lowest trust of the new bytes of this commit; None if it only removes files."""
         return find_least_trust(item.change for item in self.changes)
 
 
@@ -226,12 +241,15 @@ _LAST_CHANGES: Final = Table("step", _LastChange, trust="coalesce(trust, asked)"
 
 
 def build_erased_name(state: State, root: RootKey, rel: RelPath) -> RelPath:
-    """Return the name that replaces the path of an erased file; it reveals nothing without the key."""
+    """Return the name that replaces the path of an erased file.
+
+    The name reveals nothing without the key of the ledger.
+    """
     return RelPath(f"{ERASED}-{state.compute_keyed_digest(f'{root}/{rel}')[:32]}")
 
 
 def get_root_key(state: State, bound: BoundRoot) -> RootKey:
-    """Return the key of a bound root; its path gets one at its first use."""
+    """Return the ledger's key of a bound root; if its path has none, assign one."""
     path = state.get_root_name(bound.trusted_path)
     if (cached_key := state.root_keys.get(path)) is not None:
         return RootKey(cached_key)
@@ -251,12 +269,12 @@ def get_root_key(state: State, bound: BoundRoot) -> RootKey:
 
 
 def move_roots(state: State, map_path: Callable[[bytes], bytes]) -> None:
-    """Assign the roots to other paths without changing their keys, for a ledger that was moved.
+    """Change the paths of all roots but not their keys, after the ledger was moved to another home.
 
     Args:
         state: has the ledger.
-        map_path: returns the new path for an old one. A root that was recorded at the new path before, in
-            another home, gets an impossible path.
+        map_path: returns the new path for an old one. If another root was already recorded at a new path,
+            that root gets a path that cannot exist.
     """
     with state.ledger.transaction() as connection:
         every = _ROOTS.read(state.ledger)
@@ -274,6 +292,11 @@ def move_roots(state: State, map_path: Callable[[bytes], bytes]) -> None:
 def move_root(state: State, before: Path, bound: BoundRoot) -> None:
     """Move the history of an old path to a bound root, unless the root already has a history.
 
+    Args:
+        state: has the ledger.
+        before: the old path.
+        bound: the root.
+
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
@@ -286,7 +309,9 @@ def move_root(state: State, before: Path, bound: BoundRoot) -> None:
 
 
 def begin(state: State, row: CommitRow) -> int:
-    """Write an intent, or a pending change set, and return its id. Durable on return.
+    """Store a commit that begins (an intent), or a pending change set; return its id.
+
+    The row is on disk when this returns.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
@@ -301,15 +326,17 @@ def begin(state: State, row: CommitRow) -> int:
 
 
 def finish(state: State, row: CommitRow) -> None:
-    """Mark a commit as done: with provenance, event and record. Durable on return.
+    """Mark a commit as done, and add the origin of its bytes, an event and an audit record.
+
+    All of this is on disk when the function returns.
 
     Args:
         state: has the ledger.
-        row: the intent that was begun, with its id, the time when it was done, and its notes.
+        row: the intent with its id, the time when it was done, and its notes.
 
     Raises:
-        ManagedMemoryUnavailable: the ledger cannot be written, and the commit is still an intent; or it was
-            rolled back meanwhile.
+        ManagedMemoryUnavailable: the ledger cannot be written, and the commit is still an intent; or another
+            process has rolled the commit back.
     """
     run, at = row.run, row.done or ""
 
@@ -317,7 +344,7 @@ def finish(state: State, row: CommitRow) -> None:
         done = "UPDATE change_set SET done = ?, notes = ? WHERE id = ? AND done IS NULL AND review IS NULL"
         if connection.execute(done, (at, json.dumps(row.notes), row.id)).rowcount != 1:
             raise build_unavailable_error(
-                state.ledger.name, "the commit was rolled back before it was finished"
+                state.ledger.name, "another process rolled the commit back before it was done; try again"
             )
         _record_provenance(state, connection, run, row.changes)
         _append_change_event(state, row)
@@ -336,7 +363,14 @@ def finish(state: State, row: CommitRow) -> None:
 def _record_provenance(state: State, connection: Transaction, run: Run, changes: Iterable[ChangeRow]) -> None:
     """Record the origin of the new bytes of changes, and the digests of their text.
 
-    An undo records nothing: restored text has its original origin, and foreign text stays foreign.
+    An undo records nothing: the text that it restores has its original origin, and foreign text stays
+    foreign.
+
+    Args:
+        state: has the ledger.
+        connection: a transaction of the ledger.
+        run: the run that made the changes.
+        changes: the changes.
     """
     texts = [
         (item, read_text(item.change.after or b"", item.change.path.rel))
@@ -362,9 +396,15 @@ def _record_provenance(state: State, connection: Transaction, run: Run, changes:
 
 
 def abandon(state: State, number: int, roots: Collection[RootKey] | None = None) -> None:
-    """Delete an intent if none of it is left in the files of `roots` (None: of any root).
+    """Delete an unfinished commit (intent) that was rolled back.
 
-    After it is deleted for all roots, its task may run again.
+    If it was rolled back in some roots only, the rows of the other roots stay. After it is deleted
+    completely, its task may run again.
+
+    Args:
+        state: has the ledger.
+        number: id of the intent.
+        roots: keys of the roots in which it was rolled back; None: all roots.
     """
     with state.ledger.transaction() as connection:
         for (root,) in connection.execute(
@@ -380,15 +420,15 @@ def abandon(state: State, number: int, roots: Collection[RootKey] | None = None)
 
 
 def record_conflicts(state: State, number: int, skipped: Collection[tuple[RootKey, RelPath]]) -> None:
-    """Record the parts of an interrupted intent that a user may have used or edited.
+    """Record the parts of an interrupted commit that a user may have edited, or used for an edit.
 
-    This is the origin of its text. Files that were not rolled back become a commit, to preserve their bytes
-    before.
+    The run of that commit is recorded as the origin of all its new bytes. The files that were not rolled back
+    become a new commit, which preserves their earlier bytes.
 
     Args:
         state: has the ledger.
-        number: of the intent, which stays unchanged.
-        skipped: files that were not rolled back.
+        number: id of the unfinished commit (intent), which stays unchanged.
+        skipped: files that were not rolled back, each with the key of its root.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -399,19 +439,19 @@ def record_conflicts(state: State, number: int, skipped: Collection[tuple[RootKe
             found = tuple(each for each in intent.changes if (each.root, each.change.path.rel) in skipped)
             if found:
                 run = replace(intent.run, task=f"recovery-{secrets.token_hex(8)}", fact=None)
-                notes = (f"interrupted ({intent.run.task}); another program changed these files since",)
+                notes = (f"interrupted ({intent.run.task}); another program changed these files since then",)
                 begun = replace(intent, run=run, notes=notes, changes=found)
                 finish(state, replace(begun, id=begin(state, begun), done=audit.timestamp()))
 
 
 def find_commit(state: LedgerState, task: str) -> CommitRow | None:
-    """Return the finished commit of a task, if there is one."""
+    """Return the finished commit of a task, or None."""
     found = read_commits(state, "task = ? AND done IS NOT NULL", (task,))
     return found[0] if found else None
 
 
 def list_unfinished(state: State, roots: Iterable[RootKey]) -> tuple[CommitRow, ...]:
-    """Return the intents that touch any of `roots`, the newest first."""
+    """Return the unfinished commits that change a file in any of `roots`, the newest first."""
     wanted = set(roots)
     found = read_commits(state, "done IS NULL AND review IS NULL")
     return tuple(row for row in reversed(found) if any(item.root in wanted for item in row.changes))
@@ -420,7 +460,13 @@ def list_unfinished(state: State, roots: Iterable[RootKey]) -> tuple[CommitRow, 
 def read_commits(
     state: LedgerState, condition: str = "TRUE", values: Sequence[object] = ()
 ) -> tuple[CommitRow, ...]:
-    """Return the change sets that match an SQL condition, the oldest first, with their bytes."""
+    """Return the change sets that match an SQL condition, the oldest first, with their bytes.
+
+    Args:
+        state: has the ledger.
+        condition: for the columns of the table `change_set`.
+        values: parameters of the condition.
+    """
     of_it = "WHERE change_set = ? ORDER BY position"
     return tuple(
         replace(row, changes=_CHANGES.read(state.ledger, of_it, (row.id,)))
@@ -429,7 +475,7 @@ def read_commits(
 
 
 def find_source(state: State, root: RootKey, rel: RelPath, content_digest: Digest) -> Run | None:
-    """Return the origin of the bytes with `content_digest` at a path; None if no commit wrote them.
+    """Return the run that wrote the bytes with `content_digest` at a path; None if no commit wrote them.
 
     A commit in progress counts, so that a reader does not treat its files as foreign.
     """
@@ -438,10 +484,16 @@ def find_source(state: State, root: RootKey, rel: RelPath, content_digest: Diges
 
 
 def is_current(state: State, root: RootKey, rel: RelPath, content_digest: Digest) -> bool:
-    """Return whether bytes with `content_digest` belong at a path; True if roots are not a working copy.
+    """Return whether the bytes of a file in a working copy are current; True without a working copy.
 
-    In a working copy they must be those of the last commit that the copy has, or of a later commit, done or
-    begun: another machine may be ahead, or this one may be writing them.
+    The bytes must be from the last commit that the working copy contains, or from a later commit, begun or
+    done: another machine may be ahead, or this machine may be writing them.
+
+    Args:
+        state: has the ledger and the position of the working copy.
+        root: key of the root of the file.
+        rel: path of the file.
+        content_digest: digest of the bytes.
 
     Cost: one query.
     """
@@ -451,13 +503,13 @@ def is_current(state: State, root: RootKey, rel: RelPath, content_digest: Digest
 
 
 def is_known(state: State, root: RootKey, rel: RelPath, content_digest: Digest) -> bool:
-    """Return whether bytes with the digest `content_digest` were at a path before or after any commit."""
+    """Return whether a commit, begun or done, wrote or replaced the bytes with `content_digest` at a path."""
     query = "SELECT 1 FROM step WHERE root = ?1 AND rel = ?2 AND ?3 IN (before_digest, after_digest) LIMIT 1"
     return bool(state.ledger.rows(query, (root, rel, content_digest)))
 
 
 def _append_change_event(state: State, row: CommitRow) -> None:
-    """Append the event that the memory has changed."""
+    """Append the event `memory_changed` for a commit."""
     run = row.run
     task_rows = state.ledger.rows("SELECT token, client FROM task WHERE id = ?", (run.task,))
     token, client = task_rows[0] if task_rows else (None, None)
@@ -485,7 +537,7 @@ def _append_change_event(state: State, row: CommitRow) -> None:
 # Queries only: this part does not read memory and does not write.
 
 MAX_STEPS: Final = 1_000
-"""Maximum steps of one result; query by path for older ones."""
+"""Maximum number of steps in one result. To read older ones, query by path."""
 
 
 _HISTORY: Final = Table(
@@ -546,9 +598,10 @@ def read_content_after(state: State, root: RootKey, path: CanonicalPath, task: s
 
 
 def read_content_before(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:
-    """Return the bytes of a file before a task; None if the task created it.
+    """Return the bytes of a file before a task; None if the task created the file.
 
-    Raise as `read_content_after`.
+    Raises:
+        NotFound, Erased: as `read_content_after`.
     """
     return _read_side(state, root, path, task, "before")
 
@@ -573,7 +626,9 @@ def _read_side(
 def count_by_day(
     state: State, roots: Mapping[RootKey, Scope], since: str
 ) -> tuple[tuple[str, Scope, int], ...]:
-    """Count the files that commits changed, by day and scope, the oldest first; skip empty days.
+    """Count the files that commits changed, by day and scope, the oldest day first.
+
+    Days without changes are omitted.
 
     Args:
         state: has the ledger.
@@ -591,17 +646,17 @@ def count_by_day(
 def explain_origin(
     state: State, root: RootKey, path: CanonicalPath, present: bytes | None, trust_of_scope: Trust
 ) -> Origin:
-    """Return the origin of a file.
+    """Return the origin of a file: the task that wrote it, and the trust of its text.
 
     Args:
         state: has the ledger.
-        root: of the file.
-        path: of the file.
-        present: its current bytes; None if the file is missing.
-        trust_of_scope: the trust of text there that Muniment did not write.
+        root: key of the root of the file.
+        path: path of the file.
+        present: current bytes of the file; None if it is missing.
+        trust_of_scope: trust of text in this scope that Muniment did not write.
 
     Raises:
-        NotFound: no file is there, and the ledger knows of no earlier one.
+        NotFound: the file does not exist, and the ledger has no earlier version of it.
         Erased: the file was erased.
     """
     source = None if present is None else find_source(state, root, path.rel, digest(present))
@@ -639,7 +694,7 @@ def _build_origin(
 
 
 def find_undoing_task(state: State, task: str) -> str | None:
-    """Return the task that undid the changes of `task`, unless that was undone in turn."""
+    """Return the task that undid the changes of `task`; None if they are not undone at present."""
     undone: dict[str, str] = {}
     for undoing, undoes in state.ledger.rows(
         "SELECT task, undoes FROM change_set WHERE undoes IS NOT NULL AND done IS NOT NULL ORDER BY id DESC"
@@ -650,11 +705,14 @@ def find_undoing_task(state: State, task: str) -> str | None:
 
 
 def _build_placeholders(keys: Collection[RootKey]) -> str:
-    """Return placeholders for roots after IN, which some engines do not accept empty."""
+    """Return the SQL placeholders for root keys in an IN list.
+
+    Without keys, this is `NULL`: some engines do not accept an empty list.
+    """
     return ", ".join("?" * len(keys)) or "NULL"
 
 
 def _find_last_change(state: State, root: RootKey, rel: RelPath) -> _LastChange | None:
-    """Return the last change of a file in the ledger."""
+    """Return the last finished change of a file: its run, and the digest after it; or None."""
     at = "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set DESC LIMIT 1"
     return _LAST_CHANGES.read_first(state.ledger, at, (root, rel))

@@ -1,6 +1,6 @@
-"""Other names for new files: free ones, by appending numbers, and ones that the caller chooses. Pure.
+"""Names for new files: names that a caller chooses, and free names with an appended number. Pure.
 
-Existing names come from a view under the lock; the judge compares the result with the same view.
+Existing names come from a view of the catalog, under the lock of the root. The judge uses the same view.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View
 
 MAX_SUFFIX: Final = 999
-"""Highest number that is appended; more files of one name mean a loop."""
+"""Highest number that is appended to a name; more files with one name are probably a loop."""
 
 
 Rename = Callable[[FileChange, Callable[[str], Collection[str] | None]], RelPath]
-"""Returns the path for a new file, given the proposed change and a function that lists the names in a folder
-of the file's scope (None if the folder is missing).
+"""Returns the path for a new file.
+
+The arguments are: the proposed change; a function that lists the names in a folder of the file's scope, or
+returns None if the folder is missing.
 """
 
 
@@ -33,7 +35,13 @@ def rename_new_files(
     policy: Policy,
     views: Mapping[Scope, View],
 ) -> ChangeSet:
-    """Move every new file to the path that `rename` returns, under a free name there.
+    """Move every new file to the path that `rename` returns; if that path exists, to a free name there.
+
+    Args:
+        change_set: the proposed changes.
+        rename: chooses the path of a new file.
+        policy: must allow to create the proposed path.
+        views: catalog views of the scopes.
 
     Raises:
         Refused, BadName, QuotaExceeded: as `resolve_name_conflicts`.
@@ -53,17 +61,17 @@ def rename_replaced_entries(
     policy: Policy,
     views: Mapping[Scope, View],
 ) -> tuple[ChangeSet, dict[CanonicalPath, FileChange]]:
-    """Rename entries whose text is replaced to the path that `rename` returns, if the policy allows that.
+    """Move entries whose text is replaced to the path that `rename` returns, if the policy allows that.
 
     Args:
-        change_set: replacements are renamed only if they have their `before`.
-        rename: as for `rename_new_files`; an entry stays if its path is returned.
+        change_set: a replacement is only moved if its change contains the bytes before.
+        rename: as for `rename_new_files`; an entry stays if its own path is returned.
         policy: must allow to create the new file and to remove the old one.
-        views: of the scopes.
+        views: catalog views of the scopes.
 
     Returns:
-        The change set, in which a renamed entry is removed and created instead of changed; and the proposed
-        changes by new path.
+        The change set, in which a moved entry is removed and created instead of changed; and the original
+        changes of moved entries, by new path.
 
     Raises:
         QuotaExceeded: as `find_free_name`.
@@ -95,7 +103,14 @@ def _is_move_allowed(judge: PolicyEvaluator, path: CanonicalPath, target: Canoni
 
 
 def resolve_name_conflicts(change_set: ChangeSet, policy: Policy, views: Mapping[Scope, View]) -> ChangeSet:
-    """Move every new file whose name already exists to a free one; such a run has no claims worth storing.
+    """Move every new file whose name already exists to a free name, and drop the claims of the change set.
+
+    A run that needs this could not see existing files, so its claims prove nothing.
+
+    Args:
+        change_set: the proposed changes.
+        policy: must allow to create the proposed path.
+        views: catalog views of the scopes.
 
     Raises:
         Refused, BadName: the proposed name may not be created.
@@ -116,9 +131,10 @@ def _move_new_files(
     policy: Policy,
     views: Mapping[Scope, View],
 ) -> Iterator[FileChange]:
-    """Yield the changes with moved new files; reject a proposed path that policy or grammar deny.
+    """Yield the changes; new files have the path that `move` returns.
 
-    The check comes before the move, because another name would only hide the violation.
+    A proposed path that policy or name grammar denies raises an error, before the file is moved: another name
+    would only hide the violation.
     """
     evaluator = PolicyEvaluator(policy)
     names = {scope: _DirectoryNames(view) for scope, view in views.items()}
@@ -132,7 +148,7 @@ def _move_new_files(
 
 
 class _DirectoryNames:
-    """The names in each directory of a scope, including the names assigned meanwhile."""
+    """Returns the names in a directory of a scope, including the names that were assigned to new files."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -147,7 +163,7 @@ class _DirectoryNames:
 
 
 def _find_free_path(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
-    """Return a free path for `path`, and reserve it in `names`."""
+    """Return a free path for a new file, and reserve it in `names`; `path` itself if it is free."""
     *folders, name = path.rel.split("/")
     directory = ""
     for folder in folders:
@@ -158,7 +174,14 @@ def _find_free_path(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPat
 
 
 def _find_free_file(scope: Scope, directory: str, name: str, names: _DirectoryNames) -> CanonicalPath:
-    """Return a free path for a file in a directory, and reserve it in `names`."""
+    """Return a free path for a file in a directory, and reserve it in `names`.
+
+    Args:
+        scope: scope of the directory.
+        directory: path inside the scope.
+        name: the preferred file name.
+        names: the names in each directory.
+    """
     free = find_free_name(scope, directory, name.removesuffix(FILE_SUFFIX), FILE_SUFFIX, names)
     names.reserve(directory, free)
     return CanonicalPath(scope, join_path(directory, free))
@@ -167,17 +190,20 @@ def _find_free_file(scope: Scope, directory: str, name: str, names: _DirectoryNa
 def find_free_name(
     scope: Scope, directory: str, stem: str, suffix: str, names: Callable[[str], Collection[str] | None]
 ) -> str:
-    """Return the first numbering of a name that no other file and no alias of it uses.
+    """Return the first free name: `stem` itself, or `stem` with an appended number.
+
+    A name is free if no other name in the directory is equal to it in lower case and normalized form.
 
     Args:
-        scope: of the directory.
-        directory: inside the scope; "" for the root.
-        stem: of the name.
-        suffix: of a file; empty for a folder. An existing folder can be reused, also if its spelling differs.
-        names: lists a directory; None if it is missing or could not be listed.
+        scope: scope of the directory.
+        directory: path inside the scope; "" for the root.
+        stem: the preferred name, without suffix.
+        suffix: suffix of a file; empty for a folder. An existing folder is reused, even if its spelling
+            differs.
+        names: returns the names in a directory; None if it is missing or could not be listed.
 
     Raises:
-        QuotaExceeded: all numbers up to `MAX_SUFFIX` exist.
+        QuotaExceeded: the names with all numbers up to `MAX_SUFFIX` exist.
     """
     existing: dict[str, list[str]] = {}
     for each in sorted(names(directory) or ()):
@@ -195,9 +221,9 @@ def find_free_name(
         ]
         if folders:
             return free if free in folders else folders[0]
-    raise QuotaExceeded("too many files have that name; use another one")
+    raise QuotaExceeded("too many files have this name; use another name")
 
 
 def _truncate(stem: str, size: int) -> str:
-    """Return `stem` cut to `size` bytes of UTF-8, never inside a character."""
+    """Return `stem` cut to `size` bytes of UTF-8, but never inside a character."""
     return stem.encode()[: max(0, size)].decode(errors="ignore").rstrip(" .")

@@ -1,13 +1,14 @@
-"""Which sentences of a text the ledger knows, and their trust, independent of their format.
+"""Recognize sentences of a text that the ledger knows, and return their trust, independent of their format.
 
 With each row of `provenance` the ledger stores keyed digests of the comparable text (`content/sentences.py`):
-of its body, and of its grams unless it is the owner's. For bytes that the ledger does not know at their path:
+a digest of the body, and, unless the text is the owner's, digests of its grams. A gram is a sequence of a few
+consecutive words. The following applies to bytes that the ledger does not know at their path:
 
-- A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the
-  last commit with these words, otherwise the lowest of all in this ledger.
-- A2. A sentence has the trust of the scope if it has one new word for every `MAX_KNOWN_PER_NEW_WORD` words
-  of lower trust, and contains no complete sentence of lower trust. A word is new if no commit had it, in any
-  spelling.
+- A1. A sentence has the trust of the entry in which its words were committed. At the path of that entry, the
+  last commit with these words counts; at another path, the lowest trust of all commits with these words.
+- A2. A sentence has the trust of the scope if it has one new word for every `MAX_KNOWN_PER_NEW_WORD` words of
+  lower trust, and contains no complete sentence of lower trust. A word is new if no commit contained it, in
+  any spelling.
 - A3. The entry has the lowest trust of its sentences. A text that is too long to be compared has the lowest
   trust that the ledger knows.
 - A4. An edit by a user is not a source of trust: sentences that existed before retain their trust.
@@ -48,34 +49,36 @@ from muniment.store.table import Table
 from muniment.types import TrustedText
 
 PERSON: Final = "owner"
-"""The value of `Run.decided_by` if a user edits an entry."""
+"""The value of `Run.decided_by` if a user edited an entry."""
 
 NO_SOURCE: Final = 0
-"""Replaces the digest of a body whose sentences have different authors (A4)."""
+"""Value stored instead of the digest of a body, if its sentences have different authors."""
 
 MAX_VERSIONS: Final = 8
-"""Committed versions of a file that its sentences are compared with; older ones count as other files."""
+"""Maximum committed versions of a file that are compared as its own; older ones are compared like other
+files.
+"""
 
 MAX_CACHED: Final = 4_096
-"""Cached results of `read_text_trust`; if there are more, the cache is emptied."""
+"""Maximum cached results of `read_text_trust`; if there are more, the cache is emptied."""
 
 MAX_SIMILAR: Final = 4
-"""Other entries with which the spelling of a sentence is compared."""
+"""Maximum number of other entries with which the spelling of a sentence is compared."""
 
 MAX_STEPS: Final = 20_000
-"""Pairs of sentences whose spelling is compared for one text; further ones count as known."""
+"""Maximum pairs of sentences whose spelling is compared for one text; further sentences count as known."""
 
 MAX_ALIGNED: Final = 60
-"""Words of a sentence whose spelling is compared word by word."""
+"""Maximum words of a sentence whose spelling is compared word by word."""
 
 _SIZE: Final = 4
-"""Words of a gram that is found anywhere."""
+"""Number of words in a gram (sequence of words) that is searched in all entries."""
 _SIZE_AT_PATH: Final = 3
-"""Words of a gram that is found in versions of the same file."""
+"""Number of words in a gram (sequence of words) that is searched in versions of the same file."""
 _ALIGNMENT: Final = 40
-"""Steps counted for a comparison word by word."""
+"""Number of steps, of `MAX_STEPS`, that one comparison word by word uses."""
 _AROUND: Final = 8
-"""Words of a known text before and after those that a sentence is compared with."""
+"""Number of words before and after a matching part of a known text that are also compared."""
 _AT_ONCE: Final = 256
 _BITS: Final = 63
 _TRUSTS: Final = tuple(Trust)
@@ -97,7 +100,7 @@ _CONTENT: Final = (
     "WHERE known.body = ? AND change.after IS NOT NULL LIMIT 1"
 )
 _POSITION: Final = "SELECT max(id), (SELECT count(*) FROM change_set WHERE done IS NULL) FROM change_set"
-"""Changes with each commit: only commits add sources of trust."""
+"""SQL query whose result changes with each commit: only commits add sources of trust."""
 _INCOMPLETE: Final = (
     "SELECT root, rel, digest, trust, (SELECT after FROM change WHERE change.root = known.root "  # noqa: S608
     "AND change.rel = known.rel AND change.after_digest = known.digest AND after IS NOT NULL LIMIT 1) "
@@ -118,9 +121,10 @@ class TextTrust:
     """The trust of a text, in total and by sentence.
 
     Attributes:
-        trust: the lowest of its sentences, or lower.
-        sentences: of the body, then of the titles; empty if all have the trust of the text.
-        since: when text of lower trust that it may contain was first committed.
+        trust: the lowest trust of the sentences, or lower.
+        sentences: sentences of the body, then of the titles; empty if all have the trust of the text.
+        since: when the text of lower trust that this text may contain was first committed; None without such
+            text.
     """
 
     trust: Trust
@@ -129,45 +133,46 @@ class TextTrust:
 
     @property
     def highest_trust(self) -> Trust:
-        """Return the highest trust of its sentences: a run needs it to replace or remove the text."""
+        """Return the highest trust of the sentences: a run needs it to replace or remove the text."""
         return next(
             trust for trust in Trust if trust in {self.trust, *(each.trust for each in self.sentences)}
         )
 
     def select_sentences(self, trust: Trust) -> str:
-        """Return the sentences of the body that have a certain trust, one per line."""
+        """Return the sentences of the body that have exactly this trust, one per line."""
         return "\n".join(each.text for each in self.sentences if each.trust is trust and not each.is_title)
 
 
 class _TextTrustCache:
-    """Results of `read_text_trust` until the next commit.
+    """Cache of the results of `read_text_trust` until the next commit.
 
-    Threads may share it: `cached` is replaced as one object, and results are only added for its current
-    position.
+    Threads may share it. `cached` is replaced as one object; results are only added for the position of the
+    ledger that it contains.
     """
 
     def __init__(self) -> None:
         self.cached: tuple[tuple[object, ...], dict[tuple[str, str, str, Trust], TextTrust]] = ((), {})
 
     def close(self) -> None:
-        """Drop all results."""
+        """Drop all cached results."""
         self.cached = (), {}
 
 
 def digest_body(state: State, text: ComparedText) -> int:
-    """Return the keyed digest of a comparable body, as stored in `provenance`."""
+    """Return the keyed digest of the comparable form of a body, as stored in `provenance`."""
     return _digest_gram(state, text.body_gram)
 
 
 def store_passages(
     state: State, connection: Transaction, texts: Iterable[tuple[int, ComparedText, Trust]]
 ) -> None:
-    """Store the digests by which texts are recognized.
+    """Store the digests by which later texts with the same sentences are recognized.
 
     Args:
-        state: has the ledger.
+        state: has the key of the ledger.
         connection: a transaction of the ledger.
-        texts: each with its body's digest and its trust. Texts of the owner and of `NO_SOURCE` are skipped.
+        texts: the digest of the body, the comparable text, and its trust. Texts of the owner, and those with
+            the digest `NO_SOURCE`, are skipped.
     """
     rows = [
         _Passage(each, body)
@@ -179,21 +184,22 @@ def store_passages(
 
 
 def read_text_trust(state: State, root: str, rel: RelPath, data: bytes, scope_trust: Trust) -> TextTrust:
-    """Return the trust of bytes that no commit of this ledger put at a path (A1 to A4).
+    """Return the trust of bytes that no commit of this ledger put at a path.
+
+    The rules are A1 to A4 in the module docstring.
 
     Args:
         state: has the ledger.
         root: key of the root.
-        rel: path in it.
+        rel: path inside the scope.
         data: the bytes.
-        scope_trust: the trust of text that was written there by hand.
+        scope_trust: the trust of text that was written in the scope by hand.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
 
     Cost: a few index queries. If the ledger contains text of lower trust and there was a commit since the
-        last
-    call: linear in the text, about 15 µs a word.
+    last call: also linear in the text, about 15 µs a word.
     """
     cache = cast("_TextTrustCache", state.get_resource("authorships", _TextTrustCache))
     (position,) = state.ledger.rows(_POSITION)
@@ -210,7 +216,7 @@ def read_text_trust(state: State, root: str, rel: RelPath, data: bytes, scope_tr
 
 
 def _compute_text_trust(state: State, root: str, rel: RelPath, data: bytes, scope_trust: Trust) -> TextTrust:
-    """Return the result of `read_text_trust`, without its cache."""
+    """Compute the result of `read_text_trust` without its cache; the arguments are the same."""
     _add_missing_digests(state)
     same = "SELECT trust, at FROM provenance WHERE digest = ? AND body <> ?"
     known = state.ledger.rows(same, (digest(data), NO_SOURCE))
@@ -228,7 +234,7 @@ def _compute_text_trust(state: State, root: str, rel: RelPath, data: bytes, scop
 
 
 class _KnownText:
-    """The words of an entry in the ledger, and the positions of its grams."""
+    """The words of an entry in the ledger, and the positions of each sequence of three words."""
 
     def __init__(self, text: ComparedText) -> None:
         self._words = [word for sentence in (*text.body, *text.titles) for word in sentence.words]
@@ -238,7 +244,7 @@ class _KnownText:
         }
 
     def find_similar_part(self, sentence: Sentence) -> list[ComparedWord]:
-        """Return the words around the first gram that a sentence shares with this text."""
+        """Return the words around the first three words that `sentence` shares with this text, if any."""
         keys, size = [word.key for word in sentence.words], _SIZE_AT_PATH
         for offset in range(len(keys) - size + 1):
             position = self._gram_positions.get(tuple(keys[offset : offset + size]))
@@ -250,7 +256,14 @@ class _KnownText:
 
 
 class _TextComparison:
-    """A comparison of a text with the ledger."""
+    """Compares one text with the texts that the ledger knows.
+
+    Args:
+        state: has the ledger.
+        rel: path of the text.
+        scope_trust: trust of new text in the scope.
+        versions: committed versions of the file, the newest first: content, trust and time.
+    """
 
     def __init__(
         self, state: State, rel: RelPath, scope_trust: Trust, versions: Sequence[tuple[bytes, str, str]]
@@ -273,7 +286,7 @@ class _TextComparison:
                 self._at_path.setdefault(gram, (order, -_TRUSTS.index(Trust(trust))))
 
     def compute(self, text: ComparedText) -> TextTrust:
-        """Return the authorship of a text."""
+        """Return the trust of the text, in total and by sentence."""
         if self._least_of_long is not self._scope_trust:  # Its last sentences are not compared.
             return TextTrust(self._least_of_long, since=self._since)
         whole = self._find_anywhere([text.body_gram]).get(text.body_gram)
@@ -311,7 +324,13 @@ class _TextComparison:
     def _compute_sentence_trust(
         self, sentence: Sentence, path_match: SentenceMatch, ledger_match: SentenceMatch
     ) -> Trust | None:
-        """Return the trust of a sentence (A1, A2); None if no word of it counts."""
+        """Return the trust of a sentence; None if the sentence has only words that do not count.
+
+        Args:
+            sentence: the sentence.
+            path_match: its words that versions of the same file contain.
+            ledger_match: its words that any entry contains.
+        """
         known = [
             at_path or anywhere
             for at_path, anywhere in zip(path_match.known, ledger_match.known, strict=True)
@@ -334,7 +353,12 @@ class _TextComparison:
         return self._scope_trust if new and is_original else self._scope_trust.cap(*lower)
 
     def _remove_known_words(self, new: set[int], sentence: Sentence) -> set[int]:
-        """Return the words that are new, without known ones in another spelling."""
+        """Return those words in `new` that no similar known text contains in another spelling.
+
+        Args:
+            new: positions of words of the sentence.
+            sentence: the sentence.
+        """
         for each in self._known if new and len(sentence.words) <= MAX_ALIGNED else ():
             if part := each.find_similar_part(sentence):
                 new = (
@@ -345,12 +369,15 @@ class _TextComparison:
         return new
 
     def _has_steps_left(self, steps: int) -> bool:
-        """Return whether the spelling of more sentences is compared; if not, they count as known."""
+        """Count `steps` and return whether more spellings may be compared.
+
+        After the limit, sentences count as known without a comparison.
+        """
         self._steps_left -= steps
         return self._steps_left >= 0
 
     def _find_respelled_trust(self, sentence: Sentence) -> Trust | None:
-        """Return the trust of a known sentence with the same words in another spelling, if there is one."""
+        """Return the trust of a known sentence with the same words in another spelling, or None."""
         for known, trust in self._lower:
             if not self._has_steps_left(1):
                 return trust
@@ -366,7 +393,7 @@ class _TextComparison:
             self._lower += [(each, trust) for each in text.body]
 
     def _read_similar(self) -> None:
-        """Read the entries that have the most grams in common with the text."""
+        """Read the entries that share the most word sequences with the text, to compare spellings later."""
         for body, _ in self._bodies.most_common(MAX_SIMILAR):
             for rel, content, trust in self._state.ledger.rows(_CONTENT, (body,)):
                 self._add_known(read_text(bytes(content), rel), Trust(trust))
@@ -400,12 +427,15 @@ def _read_all_trusts(state: State) -> list[Trust]:
 
 
 def _digest_gram(state: State, gram: Gram) -> int:
-    """Return a keyed digest as a number that both engines store."""
+    """Return the keyed digest of a gram (some consecutive words), as a number that both engines can store."""
     return int.from_bytes(state.mac(b"passage", "\0".join(gram).encode())[:8]) >> (64 - _BITS)
 
 
 def _add_missing_digests(state: State) -> None:
-    """Compute missing digests in rows that an earlier version wrote, if their bytes are stored."""
+    """Add the missing digests of bodies and grams to rows that an earlier version wrote.
+
+    A row whose bytes are not stored gets the digest of an empty text.
+    """
     while rows := state.ledger.rows(_INCOMPLETE):
         texts = [read_text(bytes(row[4] or b""), row[1]) for row in rows]
         bodies = [digest_body(state, text) for text in texts]

@@ -1,16 +1,18 @@
-"""Change sets that wait for the owner: queue, preview, reject. `operations/review.py` approves.
+"""Change sets that wait for the owner: queue, preview, reject. `operations/review.py` approves them.
 
-A pending change set is stored in the ledger with bytes and claims, as a commit that was never begun.
+A pending change set is stored in the ledger with its bytes and claims, like a commit that was never begun. A
+claim is a digest that another file must still have.
 
-V1 A review is bound to the roots of its request, not to the names of their scopes.
-V2 An approval contains a digest of the final text, the claims, the roots and the trusts, and of the policy in
-   force now: exactly the displayed change is committed, or nothing.
-V3 A review is decided once. An approval is recorded as the ledger's commit of `build_approval_task`, which
-   commits at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an
-   approval.
-V4 A task waits once, even if a repeated run proposes something else. Number and bytes of pending reviews are
-   limited: for one client's token, for all runs of low trust, and in total. Runs of low trust never use up
-   the owner's share. A new review that exceeds a limit is rejected; pending ones are never dropped.
+- V1. A review is bound to the directories of its request, not to the names of their scopes.
+- V2. An approval contains a digest of the final text, the claims, the roots, the trusts and the policy in
+  force now. So exactly the displayed change is committed, or nothing.
+- V3. A review is decided once. An approval is recorded as the commit of the task `build_approval_task`, which
+  commits at most once. A rejection runs under the locks of the review's roots, so it cannot overlap an
+  approval.
+- V4. A task has at most one pending review, even if a repeated run proposes something else. Number and bytes
+  of pending reviews are limited: for the token of one client, for all runs of low trust, and in total. Runs
+  of low trust never use up the owner's share. A new review that exceeds a limit is rejected; pending reviews
+  are never dropped.
 """
 
 from __future__ import annotations
@@ -38,21 +40,21 @@ from muniment.types.keys import RootKey
 # -- review ------------------------------------------------------------------------------------------
 
 ID_CHARS: Final = 6
-"""Characters of a review's id after its `r`, for people to type: 30 bits; a used id is drawn again."""
+"""Number of characters of a review's id after the `r`. People type the id. A used id is drawn again."""
 
 MAX_OF_TOKEN: Final = 20
-"""Pending reviews of the tasks of one token: as many as a user can check in one sitting."""
+"""Maximum pending reviews of one token: as many as a user can check in one sitting."""
 
 MAX_OF_AGENTS: Final = 150
-"""Pending reviews of all runs of trust `agent` or `external`; the rest of `MAX_WAITING` is the owner's."""
+"""Maximum pending reviews of all runs of trust `agent` or `external`; the owner can use the rest."""
 
 MAX_WAITING: Final = 200
-"""Pending reviews in total."""
+"""Maximum pending reviews in total."""
 
 MAX_BYTES_OF_TOKEN: Final = 4 << 20
 MAX_BYTES_OF_AGENTS: Final = 24 << 20
 MAX_WAITING_BYTES: Final = 32 << 20
-"""Bytes of new text in pending reviews of one token, of all runs of low trust, and in total."""
+"""Maximum bytes of new text in pending reviews: of one token, of all runs of low trust, and in total."""
 
 _BELOW_WORKSPACE: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -62,7 +64,7 @@ _WAITING: Final = (
 )
 
 _CHANGE_SET_ID: Final = "(SELECT change_set.id FROM change_set WHERE change_set.review = review.id)"
-"""Order of reviews with the same time."""
+"""SQL expression that orders reviews with the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,11 @@ class PendingChange:
     """A change set that waits for the owner.
 
     Attributes:
-        id: for people to type.
-        run: the requester, and the purpose.
-        reasons: why it waits, each in one line.
-        change_set: with final bytes, each with its trust.
-        roots: by scope, of all its paths.
+        id: id of the review; short, because people type it.
+        run: the run that proposed the change.
+        reasons: why the change waits, each in one line.
+        change_set: the changes, with final bytes and their trust.
+        roots: keys of the roots of all paths, by scope.
         policy: digest of the policy at the time of the request.
     """
 
@@ -86,7 +88,11 @@ class PendingChange:
     policy: Digest
 
     def compute_digest(self, policy: Digest) -> Digest:
-        """Return the digest that an approval under a policy is bound to (V2)."""
+        """Return the digest of everything that an approval depends on: changes, claims, roots and `policy`.
+
+        Args:
+            policy: digest of the policy in force.
+        """
         changes, claims = self.change_set.changes, self.change_set.claims
         bound_to = {
             "changes": [
@@ -126,7 +132,7 @@ _CLAIMS: Final = Table("claim", _ClaimRow)
 
 
 def build_approval_task(review_id: str) -> str:
-    """Return the task that approves a review: there is one, so that it commits at most once.
+    """Return the id of the task that approves a review. There is only one, so a review commits at most once.
 
     A caller cannot use this id for a task, because task ids of callers contain no colon.
     """
@@ -142,18 +148,18 @@ def queue_for_review(
     policy: Digest,
     roots: Mapping[Scope, BoundRoot],
 ) -> str:
-    """Store a change set for the owner; return the id of its review, or of an equal pending one (V4).
+    """Store a change set for the owner; return the id of its review, or of an equal pending review.
 
     Args:
         state: has the ledger.
-        run: the requester.
-        change_set: with final bytes and their trusts; an approval never raises them.
-        reasons: why it must wait.
+        run: the run that proposed the change.
+        change_set: changes with final bytes and their trusts; an approval never raises these trusts.
+        reasons: why the change must wait.
         policy: digest of the policy in force.
-        roots: the bound roots; the keys of those in the change set are stored.
+        roots: the bound roots. The review is bound to those that the change set uses.
 
     Raises:
-        QuotaExceeded: too many reviews are pending (V4).
+        QuotaExceeded: too many reviews are pending, or their texts are too large.
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     scopes = {path.scope for path in (*change_set.paths, *(each.path for each in change_set.claims))}
@@ -172,12 +178,21 @@ def queue_for_review(
 
 
 def _is_same_request(one: PendingChange, other: PendingChange) -> bool:
-    """Return whether two reviews of one task have the same request, even if their proposals differ."""
+    """Return whether two reviews of one task have the same request and roots; their changes may differ."""
     return (one.roots, one.run.fact) == (other.roots, other.run.fact)
 
 
 def _check_limits(state: State, pending_change: PendingChange, token: str | None) -> None:
-    """Check that a new review does not exceed a limit on pending reviews (V4)."""
+    """Check that one more review does not exceed a limit on pending reviews.
+
+    Args:
+        state: has the ledger.
+        pending_change: the new review.
+        token: name of the token that sent the request; None if it is unknown.
+
+    Raises:
+        QuotaExceeded: a limit would be exceeded.
+    """
     size_of = "(SELECT sum(length(change.after)) FROM change WHERE change.change_set = change_set.id)"
     waiting: Sequence[tuple[str | None, str, int]] = state.ledger.rows(
         f"SELECT review.token, change_set.trust, coalesce({size_of}, 0) "  # noqa: S608  from here and above
@@ -195,15 +210,20 @@ def _check_limits(state: State, pending_change: PendingChange, token: str | None
         if len(sizes) >= max_count or sum(sizes) + size > max_bytes:
             raise QuotaExceeded(
                 f"too many changes wait for review: {len(sizes)} {limit_name} with {sum(sizes)} bytes; "
-                f"this one has {size}; the limits are {max_count} and {max_bytes} bytes; "
-                "have the owner approve or reject some, see: muniment review list"
+                f"this change has {size} bytes; the limits are {max_count} and {max_bytes} bytes; "
+                "the owner must approve or reject some first, see: muniment review list"
             )
 
 
 def read_pending(
     state: State, condition: str = "", values: Sequence[object] = ()
 ) -> tuple[PendingChange, ...]:
-    """Return the pending reviews, the oldest first, for any roots; `condition` is SQL that restricts them.
+    """Return the pending reviews of all roots, the oldest first.
+
+    Args:
+        state: has the ledger.
+        condition: SQL that restricts the reviews; begins with AND.
+        values: parameters of the condition.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be used.
@@ -216,16 +236,16 @@ def read_pending(
 
 
 def find_pending(state: State, task: str) -> PendingChange | None:
-    """Return the oldest pending review of a task."""
+    """Return the oldest pending review of a task, or None."""
     return next(iter(read_pending(state, "AND task = ?", (task,))), None)
 
 
 def load_pending(state: State, review_id: str) -> PendingChange:
-    """Return a pending review.
+    """Return the pending review with this id.
 
     Raises:
         NotFound: the review does not exist.
-        ReviewClosed: it is already decided.
+        ReviewClosed: the review was already approved or rejected.
         ManagedMemoryUnavailable: the ledger cannot be used.
     """
     with state.ledger.transaction():  # Another process cannot decide the review between these reads.
@@ -239,23 +259,30 @@ def load_pending(state: State, review_id: str) -> PendingChange:
 
 
 def check_roots(state: State, pending_change: PendingChange, roots: Mapping[Scope, BoundRoot]) -> None:
-    """Check that the scopes of a review are the directories of its request (V1).
+    """Check that each scope of a review is bound to the same directory as in the request.
 
     Raises:
-        InvalidScope: a scope is another directory, or not bound.
+        InvalidScope: a scope is bound to another directory, or not bound.
     """
     for scope, key in pending_change.roots.items():
         if scope not in roots or get_root_key(state, roots[scope]) != key:
             raise InvalidScope(
-                f"review {pending_change.id} is about another directory for scope {scope!r}; decide it in "
-                "the workspace, or with the --root, that was used for the request"
+                f"review {pending_change.id} belongs to another directory for scope {scope!r}; decide it in "
+                "the workspace of its request, or with the same --root"
             )
 
 
 def reject_pending(
     state: State, review_id: str, roots: Mapping[Scope, BoundRoot], deadline: Deadline, at: str
 ) -> PendingChange:
-    """Reject a review, so that its change set is never committed; return the review.
+    """Reject a pending review, so that its change set is never committed; return the review.
+
+    Args:
+        state: has the ledger.
+        review_id: id of the review.
+        roots: the bound roots.
+        deadline: limits the wait for the locks of the roots.
+        at: time of the rejection, as `audit.timestamp` returns it.
 
     Raises:
         NotFound, ReviewClosed: as `load_pending`.
@@ -274,7 +301,15 @@ def reject_pending(
 
 
 def record_decision(state: State, review_id: str, decision: str, at: str, outcome: str | None = None) -> None:
-    """Record a decision; for an approval also the task that committed it."""
+    """Record the decision about a review, and delete its pending change set.
+
+    Args:
+        state: has the ledger.
+        review_id: id of the review.
+        decision: `approved` or `rejected`.
+        at: time of the decision.
+        outcome: for an approval: id of the task that committed the changes.
+    """
     with state.ledger.transaction() as connection:
         decided = "UPDATE review SET state = ?, outcome = ? WHERE id = ?"
         connection.execute(decided, (decision, outcome, review_id))
@@ -283,7 +318,13 @@ def record_decision(state: State, review_id: str, decision: str, at: str, outcom
 
 
 def _insert_review(state: State, pending_change: PendingChange, token: str | None) -> str:
-    """Store a review under a new id, with its record."""
+    """Store a review under a new id, with an audit record; return the id.
+
+    Args:
+        state: has the ledger.
+        pending_change: the review, without id.
+        token: name of the token that sent the request; None if it is unknown.
+    """
     run, keys, change_set = pending_change.run, pending_change.roots, pending_change.change_set
     bound_to = pending_change.compute_digest(pending_change.policy)
     new = _new_id(lambda each: not state.ledger.rows("SELECT 1 FROM review WHERE id = ?", (each,)))
@@ -358,13 +399,13 @@ def _load_row(state: State, row: _Review) -> PendingChange:
 # Not guaranteed: that a displayed text cannot deceive; lookalikes and white space of various widths stay.
 
 MAX_DIFF_LINES: Final = 1_000
-"""Lines of a file, on either side, up to which it is compared line by line; hostile text takes a second."""
+"""Maximum lines of a file, on either side, for a line-by-line comparison; hostile text takes a second."""
 
 
 def format_preview(
     pending_change: PendingChange, current: Callable[[str], bytes | None], policy: Digest
 ) -> str:
-    """Return a review as text for the owner; it ends with the digest for an approval.
+    """Return a review as text for the owner; the last line is the digest that an approval needs.
 
     Args:
         pending_change: the review.
@@ -389,7 +430,7 @@ def _iterate_preview(
     for claim in change_set.claims:
         now = current(claim.path.text)
         holds = claim.digest == (None if now is None else digest(now))
-        before = "missing before" if claim.digest is None else f"unchanged, {claim.digest[:16]}"
+        before = "no such file" if claim.digest is None else f"digest {claim.digest[:16]}"
         yield f"depends on {escape_invisible(claim.path.text)}: {before}{'' if holds else ' (changed since)'}"
     yield f"digest {pending_change.compute_digest(policy)}"
 
@@ -400,7 +441,7 @@ def _format_file(change: FileChange, current: Callable[[str], bytes | None]) -> 
     yield ""
     yield f"{escape_invisible(change.path.text)} ({'removed' if after is None else new})"
     if change.base != (None if before is None else digest(before)):
-        yield "the file has changed since the request: this review cannot be approved any more"
+        yield "the file has changed since the request: this review cannot be approved any more; reject it"
     yield from _format_diff(_split_visible_lines(before), _split_visible_lines(after))
     if before is not None and after is not None:
         yield "complete text:"
@@ -408,12 +449,17 @@ def _format_file(change: FileChange, current: Callable[[str], bytes | None]) -> 
 
 
 def format_difference(before: bytes | None, after: bytes | None) -> Iterator[str]:
-    """Yield the difference between two contents of a file, as in a preview; None means no file."""
+    """Yield the difference between two versions of a file, formatted as in a preview.
+
+    Args:
+        before: content of the old version; None: the file is missing.
+        after: content of the new version; None: the file is missing.
+    """
     return _format_diff(_split_visible_lines(before), _split_visible_lines(after))
 
 
 def _split_visible_lines(content: bytes | None) -> list[str]:
-    """Return the lines of a file, with invisible characters made visible."""
+    """Return the lines of a file, with invisible characters as visible code points; None has no lines."""
     if content is None:
         return []
     text = content.decode("utf-8", "backslashreplace")
@@ -424,7 +470,7 @@ def _split_visible_lines(content: bytes | None) -> list[str]:
 
 
 def _format_diff(before: list[str], after: list[str]) -> Iterator[str]:
-    """Yield the changed lines: `-` for removed ones, `+` for added ones."""
+    """Yield the changed lines of a file: removed lines begin with `-`, added lines with `+`."""
     if max(len(before), len(after)) > MAX_DIFF_LINES:
         yield from (f"- {line}" for line in before)
         yield from (f"+ {line}" for line in after)

@@ -1,8 +1,8 @@
-"""The catalog row of an entry, computed from its bytes and from the caller's assessment of them.
+"""The catalog row of an entry, computed from its bytes and from the caller's assessment of the bytes.
 
 Pure, except for `insert_texts` and `delete_texts`.
 
-For an entry that is withheld or unreadable, only path, size and digest are stored. Its text, name,
+For an entry that is withheld or unreadable, a row contains only path, size and digest. Text, name,
 description and keywords are in no column, so that no reader of rows can disclose them.
 """
 
@@ -81,8 +81,9 @@ IRREGULAR: Final = {
 # Source: UAX #15, 13 (Stream-Safe Text Format), for the reason to cut long runs of marks.
 
 MAX_INDEXED_CHARS: Final = 1 << 20
-"""Characters of a column: the size of the largest file. Text is cut only if a character folds into many
-(U+FDFA: into 18).
+"""Maximum characters of a full-text column: the size of the largest file.
+
+Text is cut only if one character becomes many when it is folded (U+FDFA becomes 18).
 """
 
 _PIECE_CHARS: Final = 256
@@ -101,12 +102,12 @@ _CJK: Final = re.compile(
 
 
 def digest_statement(statement: str) -> str:
-    """Return the key of a phrase in the catalog (`content.words.list_statements`): 32 hexadecimal digits."""
+    """Return the key of a statement in the catalog: 32 hexadecimal digits of its digest."""
     return digest(statement.encode("utf-8", "surrogatepass"))[:32]
 
 
 class Columns(NamedTuple):
-    """The full-text row of an entry; see `build_columns`."""
+    """The four columns of an entry's full-text row; see `build_columns`."""
 
     name: str
     description: str
@@ -115,17 +116,17 @@ class Columns(NamedTuple):
 
 
 def build_columns(rel: str, name: str, description: str, body: str, keywords: Sequence[str]) -> Columns:
-    """Return the full-text columns of an entry, one for each part of it.
+    """Return the full-text columns of an entry, one for each part of the entry.
 
-    The last column collects the words that state the subject of an entry, independent of its wording: the
-    names of its folders and file, its keywords, and the text of its line in the index.
+    The last column, `context`, contains words that state the subject of the entry: the names of its folders
+    and file, its keywords, and the text of its line in the index.
 
     Args:
         rel: canonical path inside the scope.
-        name: as listed, not cleaned.
-        description: as listed, not cleaned.
+        name: the name, not cleaned.
+        description: the description, not cleaned.
         body: the text after the front matter.
-        keywords: of the front matter.
+        keywords: keywords in the front matter.
     """
     context = "\n".join([rel.removesuffix(FILE_SUFFIX), *keywords, clean_line(name), clean_line(description)])
     return Columns(
@@ -137,7 +138,7 @@ def build_columns(rel: str, name: str, description: str, body: str, keywords: Se
 
 
 def normalize_for_index(text: str) -> str:
-    """Return `text` as it is indexed and queried (F1 to F3), up to `MAX_INDEXED_CHARS` (F4)."""
+    """Return `text` in the form in which it is indexed and queried, cut to `MAX_INDEXED_CHARS`."""
     if text.isascii():
         return _WORD.sub(_replace_irregular_form, text[:MAX_INDEXED_CHARS].lower())
     pieces: list[str] = []
@@ -151,12 +152,12 @@ def normalize_for_index(text: str) -> str:
 
 
 def _replace_irregular_form(word: re.Match[str]) -> str:
-    """Return the verb that a word is a form of (F2)."""
+    """Return the verb of which a word is an irregular form, or the word itself."""
     return IRREGULAR.get(word[0], word[0])
 
 
 def _split_into_pairs(run: re.Match[str]) -> str:
-    """Return the pairs of a run, separated from each other and from the neighbouring words."""
+    """Return every pair of neighbouring characters of the matched text, separated by spaces."""
     text = run[0]
     return f" {' '.join(map(''.join, pairwise(text))) or text} "
 
@@ -165,7 +166,7 @@ def _split_into_pairs(run: re.Match[str]) -> str:
 
 
 _IDENTIFIER: Final = re.compile("[0-9A-Za-z]{1,64}")
-"""An id or a digest."""
+"""Pattern of an id or a digest of an entry."""
 
 _MAX_IDENTIFIERS: Final = 8
 
@@ -173,13 +174,13 @@ _TIME: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}
 
 
 class Assessment(NamedTuple):
-    """The assessment of a file by a caller that knows the ledger and the gates.
+    """The assessment of a file by a caller that knows the ledger and the content checks.
 
     Attributes:
-        trust: who it comes from.
-        expires: as in `content.entry.Entry`; None if never.
-        held: the gate that withholds its text; None if it may be shown.
-        mixed: whether it has sentences of the owner and also of others.
+        trust: trust of the file.
+        expires: expiry date as in `content.entry.Entry`, or a time; None if the entry never expires.
+        held: name of the check that withholds the text from models; None if the text may be shown.
+        mixed: whether the text has sentences of the owner and sentences of others.
     """
 
     trust: Trust
@@ -189,7 +190,7 @@ class Assessment(NamedTuple):
 
 
 AssessFile = Callable[[RelPath, Digest, bytes], Assessment]
-"""Called once for each file that is read, with its path inside the scope, its digest and its bytes."""
+"""Returns the assessment of a file; called once for each file that is read, with path, digest and bytes."""
 
 
 class Embedder(Protocol):
@@ -197,14 +198,14 @@ class Embedder(Protocol):
 
     @property
     def identity(self) -> str:
-        """Return the id of the model; another model computes other vectors."""
+        """Return the id of the embedding model; vectors of different models cannot be compared."""
 
     def compute_vector(self, columns: Columns) -> bytes | None:
-        """Return the vector of an entry; None if the model knows none of its words."""
+        """Return the vector of an entry with these columns; None if the model knows none of their words."""
 
 
 class Row(NamedTuple):
-    """The columns of an entry, in the order of the table, without the identity of its file."""
+    """The columns of an entry in the order of the table `entry`, without the stamp of its file."""
 
     rel: str
     topic: str
@@ -230,11 +231,12 @@ class Row(NamedTuple):
 
 
 class Text(NamedTuple):
-    """The stored text of an entry that is not withheld.
+    """The text of an entry that is not withheld, in the forms that the catalog stores.
 
     Attributes:
-        statement_digests: digests of its phrases.
-        vector: its meaning; None without an embedder, or if it knows none of these words.
+        columns: the full-text columns.
+        statement_digests: digests of the statements in the body.
+        vector: vector of the entry; None without an embedder, or if the embedder knows none of the words.
     """
 
     columns: Columns
@@ -245,7 +247,15 @@ class Text(NamedTuple):
 def build_entry_row(
     rel: RelPath, data: bytes, digest: Digest, assessed: Assessment, embedder: Embedder | None
 ) -> tuple[Row, Text | None]:
-    """Return the row of an entry that was read; also its text and vector, unless it is withheld."""
+    """Return the row of an entry that was read; and its text, or None if the entry is withheld.
+
+    Args:
+        rel: path of the entry.
+        data: bytes of the file.
+        digest: digest of the bytes.
+        assessed: trust, expiry and withholding of the file.
+        embedder: computes the vector of the entry; None: no vector.
+    """
     if assessed.held is not None:
         return _build_bare_row(rel, digest, assessed, ""), None
     entry = parse(data)
@@ -266,21 +276,21 @@ def build_entry_row(
 
 
 class _FullTextRow(NamedTuple):
-    """The full-text row of an entry."""
+    """The full-text row of an entry; `rowid` is the number of the entry."""
 
     rowid: int
     columns: Columns
 
 
 class _StatementRow(NamedTuple):
-    """A phrase of an entry."""
+    """A statement in the body of an entry."""
 
     digest: str
     entry: int
 
 
 class _VectorRow(NamedTuple):
-    """The meaning of an entry."""
+    """The vector of an entry."""
 
     entry: int
     value: bytes
@@ -297,7 +307,12 @@ _DROP: Final = (
 
 
 def insert_texts(connection: sqlite3.Connection, texts: Collection[tuple[int, Text]]) -> None:
-    """Insert texts, each with the number of its entry."""
+    """Insert the texts of entries into the full-text, statement and vector tables.
+
+    Args:
+        connection: an open transaction of the catalog.
+        texts: for each entry, its number and its text.
+    """
     _FULL_TEXT.insert(connection, [_FullTextRow(number, text.columns) for number, text in texts])
     _STATEMENTS.insert(
         connection, [_StatementRow(each, number) for number, text in texts for each in text.statement_digests]
@@ -307,13 +322,18 @@ def insert_texts(connection: sqlite3.Connection, texts: Collection[tuple[int, Te
 
 
 def delete_texts(connection: sqlite3.Connection, entries: Collection[tuple[int]]) -> None:
-    """Delete the texts of entries, by the numbers of these."""
+    """Delete the texts of entries, given the numbers of the entries."""
     for statement in _DROP:
         connection.executemany(statement, entries)
 
 
 def build_unreadable_row(rel: RelPath, note: str) -> Row:
-    """Return the row of an unreadable entry. Its author is unknown, so it has the lowest trust."""
+    """Return the row of an unreadable entry. Its author is unknown, so it has the lowest trust.
+
+    Args:
+        rel: path of the entry.
+        note: why the file cannot be read.
+    """
     is_withheld = find_name_gate(rel, Trust.EXTERNAL) is not None
     return _build_bare_row(
         rel, None, Assessment(Trust.EXTERNAL, held=NAME_GATE if is_withheld else None), note
@@ -321,13 +341,13 @@ def build_unreadable_row(rel: RelPath, note: str) -> Row:
 
 
 def _parse_names(value: object) -> Iterator[str]:
-    """Yield the entry names in a value of a provenance line, one or a list; invalid ones are skipped."""
+    """Yield the valid ids and digests in a value of the front matter, which is one of them or a list."""
     listed = value[:_MAX_IDENTIFIERS] if isinstance(value, list | tuple) else [value]
     return (each for each in listed if isinstance(each, str) and _IDENTIFIER.fullmatch(each))
 
 
 def _parse_time(value: object) -> str:
-    """Return a time of a provenance line; empty if it is not in the form that the store writes."""
+    """Return a time in the front matter; empty if it does not have the format that Muniment writes."""
     return value if isinstance(value, str) and _TIME.fullmatch(value) else ""
 
 

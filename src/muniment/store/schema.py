@@ -1,16 +1,16 @@
-"""The schema that a database of the state directory may have: the result of the scripts of its version.
+"""The schema that a database of the state directory must have: the result of the SQL scripts of its version.
 
 A database file can come from an attacker: in a backup, or in a home directory that was copied. Its triggers
-and views would run with the statements of this program. An index with an expression and a CHECK would too.
+and views would run with the statements of this program. So would an index with an expression, or a CHECK.
 
-- C1 The schema must be, object by object, the result of the scripts in an empty database. Otherwise the
-  database is rejected before any statement of this program touches its tables. Comments and white space do
+- C1. The schema must be, object by object, the result of running the scripts in an empty database. Otherwise
+  the database is rejected before any statement of this program uses its tables. Comments and white space do
   not count, because versions of SQLite copy them differently.
-- C2 Encoding and `auto_vacuum`, which are stored in the file, must be those of a new database.
+- C2. Encoding and `auto_vacuum`, which are stored in the file, must be those of a new database.
 
-Not guaranteed: anything about rows. `check_rows` runs SQLite's own checks of them, which a restore needs.
+Not guaranteed: anything about rows. A restore calls `check_rows`, which runs SQLite's own checks of them.
 
-Separate from `state.py`, which is long enough: this module only reads an open connection.
+Separate from `state.py` because of its length: this module only reads an open connection.
 Source: sqlite.org/schematab.html; sqlite.org/pragma.html, `trusted_schema`, `integrity_check`.
 """
 
@@ -38,11 +38,11 @@ _PIECE: Final = re.compile(
     r"""(?P<kept>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])|--[^\n]*|/\*.*?(?:\*/|\Z)|\s+""",
     re.DOTALL,
 )
-"""A quoted token, or a separator of tokens."""
+"""Pattern of a quoted token, or of a comment or white space between tokens."""
 
 
 class SchemaObject(NamedTuple):
-    """One row of `sqlite_schema`, without the object's first page."""
+    """One row of `sqlite_schema`, without the number of the object's first page."""
 
     type: str
     name: str
@@ -51,11 +51,11 @@ class SchemaObject(NamedTuple):
 
 
 def require_schema(database: Database, scripts: Sequence[str]) -> None:
-    """Check that the schema of a database is the result of its scripts (C1, C2).
+    """Check that the schema of a database is the result of its scripts.
 
     Args:
         database: open, and not used before.
-        scripts: that created it, in order; none: the database must be empty.
+        scripts: the scripts that created the database, in order; without scripts, it must be empty.
 
     Raises:
         ManagedMemoryUnavailable: the schema is different, or the database is damaged.
@@ -67,7 +67,7 @@ def require_schema(database: Database, scripts: Sequence[str]) -> None:
 
 
 def has_schema(database: Database, scripts: Sequence[str]) -> bool:
-    """Return whether `require_schema` would accept a database.
+    """Return whether a database has the schema that its scripts create, as `require_schema` checks.
 
     Raises:
         ManagedMemoryUnavailable: the database is damaged.
@@ -76,9 +76,9 @@ def has_schema(database: Database, scripts: Sequence[str]) -> bool:
 
 
 def check_rows(database: Database, deadline: Deadline) -> None:
-    """Check the rows of a database with SQLite's own checks; its schema was checked before.
+    """Check the rows of a database with SQLite's own checks. Call `require_schema` first.
 
-    After the call, every statement of this connection fails if `deadline` has ended.
+    If `deadline` ends, also after this call, every statement of the connection fails.
 
     Raises:
         ManagedMemoryUnavailable: the rows are damaged, or `deadline` ended.
@@ -88,7 +88,7 @@ def check_rows(database: Database, deadline: Deadline) -> None:
     database.limit_statements(deadline)
     problem = database.rows("PRAGMA integrity_check(1)")[0][0]
     if problem == "ok" and database.rows("PRAGMA foreign_key_check"):
-        problem = "a row refers to one that is missing"
+        problem = "a row refers to a missing row"
     counters = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'"
     if problem == "ok" and database.rows(counters):
         bad = "SELECT count(*) FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND ?"
@@ -101,7 +101,12 @@ def check_rows(database: Database, deadline: Deadline) -> None:
 
 
 class _Expected(NamedTuple):
-    """The result of scripts in an empty database."""
+    """The schema of a new database after the scripts were run.
+
+    Attributes:
+        stored: values of the pragmas in `_STORED`.
+        objects: rows of `sqlite_schema`.
+    """
 
     stored: tuple[object, ...]
     objects: Counter[SchemaObject]
@@ -124,7 +129,7 @@ def _build_expected(scripts: tuple[str, ...]) -> _Expected:
 
 
 def _find_difference(database: Database, scripts: Sequence[str]) -> str | None:
-    """Return the first difference between a database and the result of its scripts, or None."""
+    """Return the first difference between the schema of a database and the result of its scripts, or None."""
     expected = _build_expected(tuple(scripts))
     for pragma, wanted in zip(_STORED, expected.stored, strict=True):
         ((found,),) = database.rows(pragma)
@@ -143,14 +148,14 @@ def _find_difference(database: Database, scripts: Sequence[str]) -> str | None:
 
 
 def _remove_comments(objects: Counter[SchemaObject]) -> Counter[SchemaObject]:
-    """Return the objects, each with only the tokens of its statement."""
+    """Return the same objects with normalized SQL statements."""
     return Counter(
         each._replace(sql=each.sql and _normalize_statement(each.sql)) for each in objects.elements()
     )
 
 
 def _normalize_statement(sql: str) -> str:
-    """Return a statement without comments, and with one space where tokens were separated."""
+    """Return a statement without comments, and with one space between separated tokens."""
     return _PIECE.sub(lambda found: found["kept"] or " ", sql).strip()
 
 

@@ -3,22 +3,22 @@
     ledger.db    the source of truth: commits, their origin, reason and author; WAL, `synchronous=FULL`
     catalog.db   derived rows about entries; `synchronous=NORMAL`; may be deleted at any time
     audit.key    32 random bytes: key of the audit chain and of every digest of a fact in the ledger
-    ledger.db-series   empty; reveals that the ledger was restored from a copy, see `check_series`
+    ledger.db-series   empty; shows whether the ledger was restored from a copy, see `check_series`
 
-All files are 0600, in a directory that only the user can write. `State` guarantees:
+All files have mode 0600, in a directory that only the user can write. `State` guarantees:
 
-- S1 The ledger has the version of this code. An older one was copied to a sibling file before the migration;
-  a newer one is rejected before any of it is opened for writing.
-- S2 Threads may share a `State`: one transaction at a time. Processes may share the directory; they open it
-  one after the other.
-- S3 The key is the one that the ledger was begun with, as far as this can be checked: it is created before
-  the ledger, and never if a ledger exists.
+- S1 The ledger has the version of this code. An older ledger is copied to a sibling file before it is
+  migrated. A newer ledger is rejected before any of it is opened for writing.
+- S2 Threads may share a `State`: one transaction at a time. Several processes may use the directory; they
+  open it one after the other.
+- S3 The key is the one with which the ledger was begun, as far as this can be checked: the key is created
+  before the ledger, and never if a ledger exists.
 - S4 Both databases have exactly the schema that this code creates (`schema.py`). A catalog with another
   schema is replaced by an empty one; a ledger with another schema is rejected.
 
-Not guaranteed: anything against another process of the same user, which may edit all of this; `audit.py`
+Not guaranteed: anything against another process of the same user, which may edit all files; `audit.py`
 detects that. The directory must be on a local file system. If a newer version migrates the directory, a
-running process of an older version fails; stop it first.
+running process of an older version fails; stop that process first.
 
 Source: sqlite.org/fileformat.html, 1.3 (offset of the version).
 """
@@ -75,16 +75,16 @@ from muniment.store.table import Table
 
 
 def write_file(path: Path, content: bytes, *, replace: bool) -> None:
-    """Write a file.
+    """Write a file atomically: after an error or a crash, it is either complete or unchanged.
 
     Args:
-        path: its name.
-        content: all of it.
-        replace: replace an existing file.
+        path: path of the file.
+        content: the complete content.
+        replace: whether an existing file may be replaced.
 
     Raises:
-        FileExistsError: the name exists, and must not be replaced.
-        OSError: the system denies it. Nothing is changed or left.
+        FileExistsError: the file exists, and `replace` is False.
+        OSError: the system denies it. Nothing is changed, and no temporary file is left.
 
     Cost: two syncs and a listing of the directory, a few milliseconds.
     """
@@ -100,7 +100,13 @@ def write_file(path: Path, content: bytes, *, replace: bool) -> None:
 
 
 class IndexedFile(NamedTuple):
-    """An index file that was written, or was about to be written."""
+    """An index file that was written, or was about to be written.
+
+    Attributes:
+        root: key of the root.
+        rel: path of the file inside the scope.
+        digest: digest of the content.
+    """
 
     root: str
     rel: str
@@ -124,15 +130,20 @@ PLANNED: Final = Table("planned", IndexedFile)
 # remove the file. An unnecessary new epoch only makes followers read everything again.
 
 SERIES_SUFFIX: Final = "-series"
-"""Suffix of the file next to the ledger."""
+"""Suffix of the empty file next to the ledger that reveals a restored ledger."""
 
 _EPOCH_BYTES: Final = 4
 
 
 def check_series(path: Path, ledger: Ledger) -> None:
-    """Begin a new series of events, unless the file next to the ledger is the one that the ledger recorded.
+    """Begin a new series of event numbers if the ledger was restored from a copy.
 
+    This is the case if the file next to the ledger is missing, or is not the file that the ledger recorded.
     The caller ensures that no other process opens the ledger meanwhile.
+
+    Args:
+        path: path of the ledger.
+        ledger: the open ledger.
 
     Raises:
         ManagedMemoryUnavailable: the ledger or its directory cannot be written.
@@ -156,7 +167,7 @@ def check_series(path: Path, ledger: Ledger) -> None:
 
 
 def _read_change_time(path: Path) -> int | None:
-    """Return the time of the last status change, in nanoseconds since 1970; None if the file is missing."""
+    """Return when the status of a file last changed, in nanoseconds since 1970; None if it is missing."""
     try:
         return path.lstat().st_ctime_ns
     except FileNotFoundError:
@@ -173,13 +184,14 @@ KEY_NAME: Final = "audit.key"
 KEY_BYTES: Final = 32
 
 LEDGER_VERSION: Final = 8
-"""Number of files in `load_migrations/`: each migrates from the version before to its own number."""
+"""Number of files in `migrations/`. Each migrates a ledger from the version before to the number of the file.
+"""
 
 CATALOG_VERSION: Final = 10
-"""Version of `catalog.sql`: a catalog of another version is deleted, not migrated."""
+"""Version of `catalog.sql`. A catalog of another version is deleted, not migrated."""
 
 CATALOG_CACHE_KIB: Final = 32_000
-"""Maximum KiB of the catalog in memory: the pages that searches of a large catalog read repeatedly."""
+"""Maximum KiB of catalog pages in memory: searches of a large catalog read the same pages repeatedly."""
 
 _MAGIC: Final = b"SQLite format 3\0"
 _VERSION_OFFSET: Final = 60
@@ -192,11 +204,11 @@ _PAUSE: Final = 0.01
 _READ_ONLY: Final = "cannot be written, so the memory can only be read; make it writable first"
 
 _MAX_COPIES: Final = 5
-"""Maximum attempts to copy a database without a concurrent write."""
+"""Maximum number of attempts to copy a database; an attempt fails if another process writes meanwhile."""
 
 
 class Closable(Protocol):
-    """A resource that a state closes."""
+    """A resource that is cached in a `State` and closed with it."""
 
     def close(self) -> None:
         """Release its resources."""
@@ -206,30 +218,33 @@ class LedgerState:
     """A ledger and its key: enough to accept, report and record a task.
 
     Attributes:
-        ledger: the source of truth.
+        ledger: the source of truth about commits, tasks and reviews.
     """
 
     def __init__(self, ledger: Ledger, key: bytes) -> None:
         self.ledger, self._key = ledger, key
 
     def mac(self, *parts: bytes) -> bytes:
-        """Return the HMAC-SHA-256 of `parts`, each preceded by its length, with the ledger's key."""
+        """Return the HMAC-SHA-256 of `parts`, keyed by the ledger's key.
+
+        Before hashing, the length of each part is put in front of it.
+        """
         message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return hmac.digest(self._key, message, hashlib.sha256)
 
     def compute_keyed_digest(self, text: str) -> str:
-        """Return a digest of `text` that reveals nothing without the key: 64 hexadecimal digits."""
+        """Return a digest of `text`, 64 hexadecimal digits, that reveals nothing without the ledger's key."""
         return self.mac(b"text", text.encode()).hex()
 
 
 @dataclass(slots=True)
 class CopyPosition:
-    """The position of a working copy in the ledger that machines share.
+    """The position of a working copy: the last commit in the shared ledger whose files the working copy has.
 
     Attributes:
-        number: of the last commit whose files it has.
-        erased: number of erasures until then.
-        files: number of entries in the ledger then.
+        number: number of that commit.
+        erased: number of erasures in the ledger up to that commit.
+        files: number of entries in the ledger at that commit.
     """
 
     number: int
@@ -238,13 +253,15 @@ class CopyPosition:
 
 
 class SharedLedger(NamedTuple):
-    """A ledger that other machines also use, instead of one in the state directory.
+    """A ledger that several machines use, instead of one in the state directory.
 
     Attributes:
         ledger: the source of truth; the caller closes it.
-        key: the same on every machine; replaces the content of `KEY_NAME`.
-        base: the directory that contains all roots; they are identified by their relative paths.
-        position: of the working copy in `base`, updated by its owner; None: these files are not a copy.
+        key: the same on every machine; used instead of the content of the file `KEY_NAME`.
+        base: the directory that contains all roots. The ledger identifies a root by its path relative to
+            `base`.
+        position: position of the working copy in `base`, updated by its owner; None: `base` is not a working
+            copy.
     """
 
     ledger: Ledger
@@ -262,21 +279,25 @@ class State(LedgerState):
     """The open state directory. Close it, or use it in a `with` statement.
 
     Args:
-        directory: created 0700 if it is missing. None: a private temporary one, removed on `close`.
+        directory: created with mode 0700 if it is missing. None: a private temporary directory, removed on
+            `close`.
         embedder: computes the vectors of entries; None: no vectors.
-        shared: the ledger, if it is not in the directory, which then contains only the catalog.
-        read_only: read a temporary copy of the directory, and never write to the original.
+        shared: a ledger outside the directory, which then contains only the catalog. None: the ledger is in
+            the directory.
+        is_read_only: read a temporary copy of the directory, and never write to the original.
 
     Attributes:
-        directory: its path.
-        catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
-        root_keys: cached keys of roots of a ledger that machines share; by `get_root_name`.
-        position: of the working copy that contains the roots; None: they are the memory itself.
-        read_only_path: the directory that was copied; None if this is not such a copy.
+        directory: path of the directory, or of the temporary one.
+        catalog: derived rows; only `store/catalog.py`, `store/visit.py` and the readers of their rows use it.
+        root_keys: cached keys of the roots of a shared ledger, by the name from `get_root_name`.
+        position: position of the working copy that contains the roots; None: the roots are not a working
+            copy.
+        read_only_path: path of the directory that was copied because it is only read; None if it was not
+            copied.
 
     Raises:
-        StateTooNew: a newer version of Muniment wrote it.
-        ManagedMemoryUnavailable: it cannot be used, with the reason.
+        StateTooNew: a newer version of Muniment wrote the directory.
+        ManagedMemoryUnavailable: the directory cannot be used; the error contains the reason.
     """
 
     def __init__(
@@ -311,7 +332,7 @@ class State(LedgerState):
             raise
 
     def _open_ledger(self) -> tuple[Ledger, bytes]:
-        """Return the ledger of the directory, and its key."""
+        """Open the ledger in the directory, and return it with its key."""
         path = self.directory / LEDGER_NAME
         _reject_newer_ledger(path)
         key, ledger = read_key(self.directory), open_ledger(path)
@@ -323,37 +344,53 @@ class State(LedgerState):
         return ledger, key
 
     def require_writable(self) -> None:
-        """Check that the state directory may be written.
+        """Check that changes of this state are permanent.
 
         Raises:
-            ManagedMemoryUnavailable: it is read-only; changes of this state are lost when it is closed.
+            ManagedMemoryUnavailable: the state is a temporary copy of a read-only directory; changes would be
+                lost when it is closed.
         """
         if self.read_only_path is not None:
             raise build_unavailable_error(self.read_only_path, _READ_ONLY)
 
     def with_ledger(self, ledger: Ledger) -> State:
-        """Return the same state with another connection to its ledger; it is closed with this one."""
+        """Return a `State` that uses another connection to the same ledger and shares everything else.
+
+        Closing this state closes the returned one.
+        """
         other = copy.copy(self)
         other.ledger = ledger
         return other
 
     @property
     def is_shared(self) -> bool:
-        """Return whether other machines also use the ledger."""
+        """Return whether other machines use the same ledger."""
         return self._base is not None
 
     def get_root_name(self, real: Path) -> bytes:
-        """Return the ledger's name of a root: its real path, relative to the base of a shared ledger."""
+        """Return the ledger's name of a root: its real path; if the ledger is shared, relative to its base.
+
+        Args:
+            real: real path of the root.
+        """
         return os.fsencode(real if self._base is None else os.path.relpath(real, self._base))
 
     def create_root_key(self, name: bytes) -> str:
-        """Return a new key for a named root: random, or the same on each machine if the ledger is shared."""
+        """Return a key for a new root: random, or computed from its name if the ledger is shared.
+
+        So all machines that share a ledger use the same key.
+
+        Args:
+            name: name of the root, from `get_root_name`.
+        """
         return (
             secrets.token_hex(16) if self._base is None else compute_shared_root_key(self, os.fsdecode(name))
         )
 
     def open_reader(self) -> Ledger:
-        """Open the ledger for reading, without waiting for writers; close it after use.
+        """Open the ledger for reading, without waiting for writers of this process. Close it after use.
+
+        If the ledger is shared, this returns `ledger` itself.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be used.
@@ -363,7 +400,7 @@ class State(LedgerState):
         return Database(self.directory / LEDGER_NAME, synchronous="FULL")
 
     def recreate_catalog(self) -> None:
-        """Delete the catalog and begin an empty one, which is allowed at any time.
+        """Delete the catalog and create an empty one; always allowed, because a catalog can be rebuilt.
 
         Raises:
             ManagedMemoryUnavailable: the directory cannot be written.
@@ -372,7 +409,7 @@ class State(LedgerState):
             _recreate_catalog(self.catalog)
 
     def list_files(self) -> tuple[str, ...]:
-        """Return the names of all files in the directory, sorted, also of foreign ones.
+        """Return the names of all files in the state directory, sorted; foreign files are included.
 
         Raises:
             ManagedMemoryUnavailable: the directory cannot be listed.
@@ -381,21 +418,27 @@ class State(LedgerState):
             return tuple(sorted(each.name for each in self.directory.iterdir()))
 
     def list_copies(self) -> tuple[str, ...]:
-        """Return the names of the copies that a migration created, finished or not."""
+        """Return the names of the copies of the ledger that migrations created, finished or not."""
         return tuple(name for name in self.list_files() if _COPY.fullmatch(name))
 
     def remove_copies(self) -> None:
-        """Delete the copies; after this, an older Muniment can no longer be used.
+        """Delete the copies of the ledger that migrations created.
+
+        After this, an older Muniment cannot use the state directory.
 
         Raises:
-            ManagedMemoryUnavailable: they cannot be deleted.
+            ManagedMemoryUnavailable: the copies cannot be deleted.
         """
         with _lock_private_directory(self.directory), convert_errors(self.directory):
             for name in self.list_copies():
                 (self.directory / name).unlink()
 
     def read_blocks(self, name: str, overlap: int) -> Iterator[bytes]:
-        """Yield the blocks of a file in the directory; each repeats the last `overlap` bytes before it.
+        """Yield a file of the directory in overlapping blocks, so that a search misses nothing.
+
+        Args:
+            name: name of the file.
+            overlap: number of bytes at the end of a block that the next block repeats.
 
         Raises:
             ManagedMemoryUnavailable: the file cannot be read.
@@ -407,7 +450,7 @@ class State(LedgerState):
                 before = (before + block)[-overlap:]
 
     def get_resource(self, name: str, make: Callable[[], Closable]) -> Closable:
-        """Return the resource that is cached under a name with this state; create it at its first use."""
+        """Return the resource that this state caches under `name`; call `make` at its first use."""
         with self._lock:
             return (
                 self._resources.setdefault(name, make())
@@ -416,7 +459,7 @@ class State(LedgerState):
             )
 
     def close(self) -> None:
-        """Close the cached resources and the databases; harmless when repeated."""
+        """Close the cached resources and the databases; more calls have no effect."""
         while self._resources:
             self._resources.popitem()[1].close()
         self.catalog.close()
@@ -437,15 +480,17 @@ class State(LedgerState):
 def open_ledger(
     path: Path, more_migrations: Sequence[str] = (), check: Callable[[Database], None] = lambda _: None
 ) -> Database:
-    """Open the ledger and migrate it (S1, S4); no other process may open it meanwhile.
+    """Open a ledger, check its schema, and migrate it to the version of this code.
+
+    No other process may open the ledger meanwhile.
 
     Args:
-        path: of the ledger.
-        more_migrations: migrations in addition to those of `LEDGER_VERSION`.
-        check: called after the schema was checked, before anything is changed.
+        path: path of the ledger.
+        more_migrations: SQL scripts to run after the migrations up to `LEDGER_VERSION`.
+        check: called after the schema was checked, before anything is changed; it may raise.
 
     Raises:
-        StateTooNew, ManagedMemoryUnavailable: as `State`.
+        StateTooNew, ManagedMemoryUnavailable: as `State`; or an error of `check`.
     """
     newest = LEDGER_VERSION + len(more_migrations)
     database = Database(path, synchronous="FULL")
@@ -475,7 +520,7 @@ def open_ledger(
 
 
 def open_catalog(path: Path) -> Database:
-    """Open the catalog; replace it by an empty one if it has another version or is not a database.
+    """Open the catalog; replace it by an empty one if it has another version or schema, or is damaged.
 
     Raises:
         ManagedMemoryUnavailable: the directory cannot be used.
@@ -504,7 +549,7 @@ def read_catalog_script() -> str:
 
 
 def _recreate_catalog(catalog: Database) -> None:
-    """Empty a catalog, but preserve the record of written index files if it is readable."""
+    """Replace a catalog by an empty one; preserve the list of written index files if it is readable."""
     written_files: tuple[IndexedFile, ...] = ()
     with suppress(ManagedMemoryUnavailable):  # The catalog is damaged, or has no such table.
         written_files = WRITTEN.read(catalog)
@@ -514,7 +559,7 @@ def _recreate_catalog(catalog: Database) -> None:
 
 
 def _is_current(database: Database) -> bool:
-    """Return whether a catalog has the version and schema of this code (S4)."""
+    """Return whether a catalog has the version and schema of this code."""
     try:
         return _read_version(database) == CATALOG_VERSION and has_schema(database, (read_catalog_script(),))
     except ManagedMemoryUnavailable as error:
@@ -528,7 +573,10 @@ def _read_version(database: Database) -> int:
 
 
 def _reject_newer_ledger(path: Path) -> None:
-    """Reject a newer ledger by its header, before SQLite opens it and touches its companion files."""
+    """Raise `StateTooNew` if a ledger is from a newer version.
+
+    Read only the header of the file: opening it with SQLite would change its companion files.
+    """
     with convert_errors(path):
         try:
             with database.open_shared(path) as file:
@@ -545,11 +593,11 @@ def _reject_newer_version(newest: int, version: int, path: Path) -> None:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy the databases and the key of a state directory that is only read.
+    """Copy the databases and the key of a state directory that must not be changed.
 
     Raises:
-        StateTooNew: as `State`.
-        ManagedMemoryUnavailable: as `State`; or they cannot be read, or another process writes them
+        StateTooNew: a newer version of Muniment wrote the directory.
+        ManagedMemoryUnavailable: as `State`; or the files cannot be read, or another process writes them
             continuously.
 
     Cost: proportional to the size of the files.
@@ -565,7 +613,12 @@ def _copy_files(source: Path, target: Path) -> None:
 
 
 def _copy_unchanged(path: Path, target: Path) -> None:
-    """Copy a database with its write-ahead log, both from the same moment."""
+    """Copy a database and its write-ahead log as they were at the same moment.
+
+    Args:
+        path: path of the database.
+        target: directory of the copies.
+    """
     pair = [path, path.with_name(f"{path.name}-wal")]
     for each in pair:
         if each.is_symlink():
@@ -585,7 +638,7 @@ def _copy_unchanged(path: Path, target: Path) -> None:
 
 
 def _read_size_and_time(path: Path) -> tuple[int, int] | None:
-    """Return the size of a file and when it was changed; None if it is missing."""
+    """Return the size of a file and the time of its last change; None if the file is missing."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -599,7 +652,7 @@ def is_writable(directory: Path) -> bool:
 
 
 def _copy_database(database: Database, path: Path) -> None:
-    """Copy a database; an existing copy has the same version and stays."""
+    """Copy a database to `path`; do nothing if `path` exists, because it was copied from the same version."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     with convert_errors(path):
         if path.exists():
@@ -617,10 +670,11 @@ def _copy_database(database: Database, path: Path) -> None:
 
 @contextmanager
 def _lock_private_directory(directory: Path) -> Iterator[None]:
-    """Hold the lock of the state directory, as `lock_directory`.
+    """Acquire the lock of the state directory and check its permissions; release it when the block ends.
 
     Raises:
-        ManagedMemoryUnavailable: as `lock_directory`, or other users can write to the directory.
+        ManagedMemoryUnavailable: as `lock_directory`; or the directory belongs to another user, or others can
+            write to it.
     """
     with lock_directory(directory) as fd:
         with convert_errors(directory):
@@ -636,10 +690,12 @@ def _lock_private_directory(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_directory(directory: Path) -> Iterator[int]:
-    """Hold the lock of a directory, and yield its descriptor; processes that replace its files take turns.
+    """Acquire the lock of a directory and yield its file descriptor; release the lock when the block ends.
+
+    Processes that replace files of the directory take turns by this lock.
 
     Raises:
-        ManagedMemoryUnavailable: it cannot be opened, or another process has held the lock for
+        ManagedMemoryUnavailable: the directory cannot be opened, or another process has held the lock for
             `BUSY_SECONDS`.
     """
     deadline = time.monotonic() + BUSY_SECONDS
@@ -649,7 +705,7 @@ def lock_directory(directory: Path) -> Iterator[int]:
         while not _try_lock_directory(directory, fd):
             if time.monotonic() >= deadline:
                 raise build_unavailable_error(
-                    directory, f"another process has locked it for {BUSY_SECONDS:.0f} s"
+                    directory, f"another process has locked it for {BUSY_SECONDS:.0f} s; try again"
                 )
             time.sleep(_PAUSE)
         yield fd
@@ -663,11 +719,11 @@ def _try_lock_directory(directory: Path, fd: int) -> bool:
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Acquire the lock of an open file or directory; return False if another process has it.
+    """Acquire the lock of an open file or directory; return False if another process holds it.
 
     Args:
-        fd: its descriptor.
-        shared: acquire a shared lock, only to check whether another process has an exclusive one.
+        fd: file descriptor.
+        shared: acquire a shared lock; use this only to check whether another process holds an exclusive one.
 
     Raises:
         OSError: the system denies it.
@@ -680,7 +736,7 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def read_key(directory: Path) -> bytes:
-    """Return the key of a state directory; create it at first use (S3).
+    """Return the key of a state directory; create the key at first use, unless a ledger exists.
 
     Raises:
         ManagedMemoryUnavailable: the key cannot be read or created, is not `KEY_BYTES` long, is readable by

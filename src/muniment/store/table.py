@@ -1,11 +1,12 @@
-"""Rows of a table as values of a class; a column has the name of its field.
+"""Rows of a table as objects of a class; a column has the name of its field.
 
-M1 A field maps to the column of its name. A field whose type has fields maps to the columns of these.
-M2 A value that is read has the annotated type: an enum, a bool, or a tuple, mapping or `Any` decoded from
-JSON.
-   NULL becomes None, for any annotation. A field that has fields and may be None is a JSON list of
-   these.
-M3 If a row cannot be converted, another program edited it: a `ManagedMemoryUnavailable` identifies the row.
+- M1. A field corresponds to the column with its name. If the type of a field is a class with fields, each of
+  these fields corresponds to a column.
+- M2. A value that is read has the annotated type: an enum, a bool, or a tuple, mapping or `Any` that is
+  decoded from JSON. NULL becomes None, for any annotation. If a field may be None and its type has fields, it
+  is stored as a JSON list of these fields.
+- M3. If a row cannot be converted, another program edited it. Then a `ManagedMemoryUnavailable` identifies
+  the row.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _JSON: Final = (tuple, Mapping)
 
 
 class Table(Generic[T]):
-    """The rows of a table, or of a join that is only read.
+    """Converts the rows of a table, or of a join that is only read, to objects and back.
 
     Args:
         source: name of the table, or the text after FROM.
         kind: dataclass or named tuple of a row.
-        given: the column to which the table assigns a value: the number of the row.
-        by: SQL for that value; empty: the next unused number.
-        broken: message about a row that cannot be converted, with a placeholder for its first column.
+        generated_column: the column to which the table assigns a value: the number of the row.
+        generated_sql: SQL for that value; empty: the next unused number.
+        invalid_message: message about a row that cannot be converted; `{}` is replaced by the first column.
         columns: SQL for fields that have no column of their name; None: the field is not stored and has its
             default.
     """
@@ -72,40 +73,46 @@ class Table(Generic[T]):
 
         Args:
             connection: an open transaction.
-            items: the rows.
-            verb: SQLite's verb, for tables outside a ledger.
+            items: the rows, as objects.
+            verb: SQL verb. A ledger accepts only `INSERT`; SQLite has others, such as `INSERT OR IGNORE`.
             suffix: SQL after the values, for example what to do on a conflict.
         """
         connection.executemany(f"{verb} {self._insert} {suffix}", map(self._encode_row, items))
 
     def add(self, database: Ledger, item: T) -> T:
-        """Insert a row and return it as stored, with its assigned number."""
+        """Insert a row and return it as it is stored, with the number that the table assigned."""
         return self.change_rows(database, f"INSERT {self._insert}", self._encode_row(item))[0]
 
     def change_rows(self, database: Ledger, statement: str, values: Sequence[object]) -> tuple[T, ...]:
-        """Return the rows that a statement adds or changes, in their new state."""
+        """Execute a statement that adds or changes rows, and return these rows in their new state.
+
+        Args:
+            database: the database that contains the table.
+            statement: SQL without RETURNING.
+            values: values for its parameters.
+        """
         with database.transaction() as connection:
             rows = connection.execute(f"{statement} RETURNING {self._columns}", values).fetchall()
         return self._decode_rows(database, rows)
 
     def read(self, database: Ledger, clause: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
-        """Return the selected rows, in their order.
+        """Return the selected rows as objects, in the order of the query.
 
         Args:
-            database: that has the table.
+            database: the database that contains the table.
             clause: SQL after FROM.
-            values: of its parameters.
+            values: values for its parameters.
         """
         return self._decode_rows(database, database.rows(self._select + clause, values))
 
     def read_first(self, database: Ledger, clause: str, values: Sequence[object]) -> T | None:
-        """Return the first selected row, or None."""
+        """Return the first selected row as an object, or None; the arguments are those of `read`."""
         return next(iter(self.read(database, clause, values)), None)
 
     def iterate_rows(
         self, connection: Transaction, clause: str = "", values: Sequence[object] = ()
     ) -> Iterator[T]:
-        """Yield rows one by one, as `read`: for results that do not fit into memory."""
+        """Yield the selected rows one by one, as `read`, for results that do not fit into memory."""
         return map(self._decode_row, connection.execute(self._select + clause, values))
 
     def _decode_rows(self, database: Ledger, rows: Iterable[tuple[Any, ...]]) -> tuple[T, ...]:
@@ -137,7 +144,13 @@ class Table(Generic[T]):
 
 
 def _list_columns(kind: type, columns: _Columns, path_prefix: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Yield for every column the path to its field, its SQL and its type."""
+    """Yield, for every column of a class: the attribute path of its field, its SQL, and its type.
+
+    Args:
+        kind: the class.
+        columns: SQL for fields that have no column of their name, as in `Table`.
+        path_prefix: attribute path of an outer field, with a dot.
+    """
     for name, hint in _list_fields(kind):
         sql = columns.get(name, name)
         if sql is None:
@@ -149,7 +162,12 @@ def _list_columns(kind: type, columns: _Columns, path_prefix: str = "") -> Itera
 
 
 def _build_constructor(kind: Any, columns: _Columns) -> Callable[[Iterator[Any]], Any]:
-    """Return a function that creates a value of a class from as many columns as the class needs."""
+    """Return a function that creates an object of a class from the next values of an iterator.
+
+    Args:
+        kind: the class.
+        columns: as in `Table`; fields without a column have their default.
+    """
     names = [name for name, _ in _list_fields(kind) if columns.get(name, name) is not None]
     hints = [hint for name, hint in _list_fields(kind) if name in names]
     is_by_name = is_dataclass(kind) and any(each.kw_only for each in fields(kind))
@@ -163,7 +181,7 @@ def _build_constructor(kind: Any, columns: _Columns) -> Callable[[Iterator[Any]]
 
 
 def _list_fields(kind: type) -> list[tuple[str, Any]]:
-    """Return the fields of a class, each with its type."""
+    """Return the names of the fields of a class, each with its type."""
     return [each for each in get_type_hints(kind).items() if get_origin(each[1]) is not ClassVar]
 
 
@@ -173,7 +191,7 @@ def _has_fields(hint: Any) -> bool:
 
 
 def _unwrap_type(hint: Any) -> Any:
-    """Return the type of a field without None and without type arguments."""
+    """Return the type in an annotation, without `None` and without type arguments."""
     kinds = [each for each in get_args(hint) if each is not NoneType]
     hint = kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
     return get_origin(hint) or hint
@@ -184,7 +202,7 @@ def _is_json(hint: Any) -> bool:
 
 
 def _encode_object(value: Any) -> Any:
-    """Convert a value for which JSON has no form."""
+    """Return a form of a value that JSON can encode: a list for a dataclass, else a dict."""
     return astuple(value) if is_dataclass(value) and not isinstance(value, type) else dict(value)
 
 

@@ -1,10 +1,11 @@
-"""The text of lanes' tasks that an erasure must delete, and how it is deleted; called by `erase.py`.
+"""Tasks of lanes in the ledger: their events, and the deletion of their text by an erasure (`erase.py`).
 
-K1 Arguments, result and error of a task may contain the text; the public fields of a task do not.
-K2 A cleared task retains its id, kind, position and public fields. Its status becomes failed with the code
+K1 Arguments, result and error of a task may contain erased text; the public fields of a task do not.
+K2 A cleared task retains its id, kind, position and public fields. Its status becomes `failed` with the code
    `erased`, even if it had completed, so that no reader finds a result without content. A cancelled task
    stays cancelled.
-K3 A queued task is never begun, and its end is an event. Finished tasks produce no event.
+K3 If a queued task is cleared, it is never begun, and an event reports its end. A finished task produces no
+   event.
 K4 A running task is not cleared: it has the text in memory, and may be about to write it. It must end first.
 """
 
@@ -36,24 +37,26 @@ from muniment.store.table import Table
 # Events contain ids, names of scopes and codes, never content.
 
 MAX_EVENTS: Final = 10_000
-"""Retained events: of a few hours under load, otherwise of months."""
+"""Number of events that are retained: those of a few hours under load, otherwise of months."""
 
 _SWEEP: Final = 256
-"""The oldest events are deleted once for every this many new ones."""
+"""Number of new events after which the oldest events are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """A change of the memory or of a task.
+    """An event about a change of the memory or of a task.
 
     Attributes:
         type: `memory_changed` or `task`.
-        task: id of the task that it is about.
-        data: JSON; for `memory_changed` without the scopes, whose names depend on the workspace.
-        workspace: key of the recipient; None: every workspace that binds one of `roots`.
-        roots: keys of roots that changed.
-        token, client: who requested the task, if known.
-        number: assigned by `append_event`.
+        at: time of the change.
+        task: id of the task that the event is about.
+        data: JSON; for `memory_changed` without the scopes, because their names depend on the workspace.
+        workspace: key of the workspace that receives the event; None: every workspace that binds one of
+            `roots`.
+        roots: keys of the roots that changed.
+        token, client: the requester of the task, if known.
+        number: number of the event, assigned by `append_event`.
     """
 
     type: str
@@ -73,7 +76,7 @@ _EVENTS: Final = Table("event", OutboxEvent, generated_column="number", generate
 
 
 def append_event(state: LedgerState, event: OutboxEvent) -> None:
-    """Append an event, inside the caller's transaction of the ledger.
+    """Append an event to the ledger, in the caller's transaction.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -86,11 +89,11 @@ def append_event(state: LedgerState, event: OutboxEvent) -> None:
 
 
 def read_events(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
-    """Return the oldest events with a number above `after`.
+    """Return the oldest events whose number is greater than `after`.
 
     Args:
-        ledger: any connection to it.
-        after: a number, see `read_range`.
+        ledger: any connection to the ledger.
+        after: number of the last event that the caller has read, see `read_range`.
         limit: maximum number of events.
 
     Raises:
@@ -100,7 +103,7 @@ def read_events(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ..
 
 
 def read_task_events(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
-    """Return the retained events about a task, in order. Raises as `read_events`.
+    """Return the retained events about a task, in order; raise as `read_events`.
 
     Cost: a scan of all retained events, a few ms.
     """
@@ -108,9 +111,10 @@ def read_task_events(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
 
 
 def read_range(ledger: Ledger) -> tuple[str, int, int]:
-    """Return the epoch of the series, and the lowest and highest number `read_events` may start after.
+    """Return the range of event numbers after which a reader can start without missing events.
 
-    After a number outside these, it misses events.
+    Returns:
+        The epoch of the series of numbers; the lowest and the highest value for `after` of `read_events`.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
@@ -121,25 +125,26 @@ def read_range(ledger: Ledger) -> tuple[str, int, int]:
 
 # -- traces --------------------------------------------------------------------------------------------
 #
-# Which pieces of a text occur in other bytes. Pure; used by an erasure, and by its check.
+# Finds the pieces of a text that occur in other bytes. Pure; used by an erasure, and by its check.
 #
 # A *run* is `RUN_BYTES` consecutive bytes. Any piece of a text in other bytes, at any offset and in any
 # surroundings, shares a run with the text, unless the piece is shorter than a run.
 
 RUN_BYTES: Final = 16
-"""Bytes of a run: two runs of random text are never equal by chance; in prose it is about three words."""
+"""Number of bytes in a run. Runs of random text are never equal by chance; in prose a run is three words."""
 
 _BLOCK_BYTES: Final = RUN_BYTES // 2
-"""Every run contains a complete block of this length that begins at a multiple of it."""
+"""Number of bytes in a block. Every run contains a complete block that begins at a multiple of this number.
+"""
 
 
 class Runs:
-    """The runs of some texts.
+    """All pieces of `RUN_BYTES` consecutive bytes of some texts; such a piece is called a run.
 
     Args:
-        texts: texts shorter than a run have none.
+        texts: the texts; a text that is shorter than a run has none.
 
-    Cost: about 200 bytes of memory and 2 µs for each byte of text; `find_runs` about 20 ns a byte.
+    Cost: about 200 bytes of memory and 2 µs for each byte of text; `find_runs` about 20 ns for each byte.
     """
 
     def __init__(self, texts: Iterable[bytes]) -> None:
@@ -152,7 +157,7 @@ class Runs:
         return len(self._runs)
 
     def find_runs(self, data: bytes) -> set[bytes]:
-        """Return the runs that occur in `data`."""
+        """Return those of these runs that occur in `data`."""
         found: set[bytes] = set()
         for offset in range(0, len(data) - _BLOCK_BYTES + 1, _BLOCK_BYTES):
             if data[offset : offset + _BLOCK_BYTES] in self._blocks:
@@ -161,7 +166,7 @@ class Runs:
         return found & self._runs
 
     def remove_common(self, others: Iterable[bytes]) -> Runs:
-        """Return the runs that occur in none of `others`."""
+        """Return those of these runs that occur in none of `others`."""
         left = Runs(())
         left._runs = set(self._runs)
         for data in others:
@@ -171,9 +176,9 @@ class Runs:
 
 
 def split_meaningful_parts(data: bytes) -> Iterator[bytes]:
-    """Yield the meaningful parts of a file: text, name, description and keywords, decoded.
+    """Yield the meaningful parts of a file, decoded: text, name, description and keywords.
 
-    The syntax of the front matter is omitted, because entries share it.
+    The syntax of the front matter is omitted, because all entries share it.
     """
     entry = parse(data)
     if "�" in entry.body:
@@ -197,13 +202,13 @@ _ERASED: Final[Mapping[str, Any]] = {"code": "erased"}
 
 
 OWNER: Final = "owner"
-"""The name of the token with all permissions; no other token may have it."""
+"""The name of the token with all permissions; no other token may have this name."""
 
 Kind = Literal["remember", "forget", "dream"]
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 TERMINAL: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled"})
-"""A task with one of these states never changes again."""
+"""The final statuses: a task with one of them never changes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +216,18 @@ class Originator:
     """The sender of a request.
 
     Attributes:
-        token: the name of its token.
-        client: the id that the client sent, one of those of the token; None: it sent none.
+        token: name of the token that the sender used.
+        client: id of the client, which must be one of the token's; None: the sender sent no id.
     """
 
     token: str
     client: str | None = None
 
     def can_see(self, other: Originator) -> bool:
-        """Return whether this sender may see requests of `other`.
+        """Return whether this sender may see the requests of `other`.
 
-        With a client id: only requests with that id. Without one: the owner sees everything, a token its
-        requests.
+        With a client id: only requests with the same id. Without a client id: the owner sees all requests,
+        and any other token sees its own.
         """
         if self.client is not None:
             return self.client == other.client
@@ -234,12 +239,15 @@ class QueuedTask:
     """A task in the ledger.
 
     Attributes:
-        attempt: number of starts, without those that were put back into the queue.
-        claim: number of starts in total: the number of its last attempt, never reused for this task.
+        seq: position in the queue.
+        attempt: number of starts, without those after which the task was put back into the queue.
+        claim: number of all starts; identifies the last start, because it is never reused for this task.
         created, updated: ISO-8601, UTC, milliseconds.
-        arguments: as in `server.lane_tasks.NewTask`, and so is `shown`; None after the task has ended.
-        cancelled_by: who requested the cancellation; a running task may still complete.
-        repeat, repeated: keyed digests of its idempotency key, and of the request with that key.
+        shown: as `public_arguments` of `server.lane_tasks.NewTask`.
+        arguments: as in `server.lane_tasks.NewTask`; None after the task has ended.
+        cancelled_by: the sender who requested the cancellation; a running task may still complete.
+        workspace: key of the workspace.
+        repeat, repeated: keyed digests of the idempotency key, and of the request that used this key.
     """
 
     seq: int
@@ -263,17 +271,17 @@ class QueuedTask:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the task will never change again."""
+        """Return whether the task has ended and will never change again."""
         return self.status in TERMINAL
 
     @property
     def texts(self) -> list[Any]:
-        """Return its arguments, result and error (K1)."""
+        """Return the fields of the task that may contain erased text: arguments, result and error."""
         return [self.arguments, self.result, self.error]
 
     @property
     def cleared_copy(self) -> QueuedTask:
-        """Return the cleared version of the task (K2)."""
+        """Return the task without its text, as an erasure leaves it: failed, with the code `erased`."""
         if self.status == "cancelled":
             return self  # Its arguments were deleted when it was cancelled.
         return replace(self, arguments=None, result=None, error=_ERASED, status="failed")
@@ -288,24 +296,32 @@ TASKS: Final = Table(
 
 
 def build_event(task: QueuedTask, at: str, data: Mapping[str, Any]) -> OutboxEvent:
-    """Return an event about a task, for its originator and the owner; `data` as in `OutboxEvent`."""
+    """Return an event about a task, for its originator and the owner.
+
+    Args:
+        task: the task.
+        at: time of the change.
+        data: JSON about the change; the kind of the task is added.
+    """
     who = task.originator
     of_it = {"kind": task.kind, **data}
     return OutboxEvent("task", at, task.id, of_it, task.workspace, token=who.token, client=who.client)
 
 
 def select_uncleared(state: State, tasks: Collection[str]) -> tuple[QueuedTask, ...]:
-    """Return the tasks of these that are not cleared yet, in their order."""
+    """Return those tasks with an id in `tasks` that still contain text, in the order of the queue."""
     return tuple(each for each in list_tasks(state) if each.id in tasks and each != each.cleared_copy)
 
 
 def clear_tasks(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
-    """Clear tasks that are not running (K2, K3), inside the caller's transaction that read them.
+    """Delete the text of tasks that are not running; a queued task ends, and an event reports that.
+
+    This runs in the transaction in which the caller read the tasks.
 
     Args:
         state: has the ledger.
-        tasks: see `select_uncleared`.
-        at: see `audit.timestamp`.
+        tasks: tasks from `select_uncleared`.
+        at: time of the change, as `audit.timestamp` returns it.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
@@ -324,12 +340,12 @@ def clear_tasks(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
 
 
 def list_tasks(state: State) -> tuple[QueuedTask, ...]:
-    """Return every task of every lane: at most 1000 of each, and those with an idempotency key."""
+    """Return all tasks of all lanes: at most 1000 of each lane, and those with an idempotency key."""
     return TASKS.read(state.ledger, "ORDER BY seq")
 
 
 def decode_json(text: str) -> Any:
-    """Decode JSON; return the text itself if an edit made it invalid."""
+    """Decode JSON; return the text itself if it is not valid JSON, because it was edited."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -337,7 +353,7 @@ def decode_json(text: str) -> Any:
 
 
 def iterate_strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every string in decoded JSON, each with the name of its field."""
+    """Yield, for every string in decoded JSON, the name of its field and the string."""
     match value:
         case str():
             yield field, value
@@ -359,13 +375,13 @@ def iterate_strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
 # touched.
 
 TRANSCRIPTS_NAME: Final = "transcripts.jsonl"
-"""In the state directory: a line for each transcript, with its task, its path and its file identity."""
+"""File in the state directory with one line for each transcript: task, path and file identity."""
 
 _PRIVATE: Final = 0o600
 
 
 def record_transcript(state: State, task: str, path: Path) -> None:
-    """Record the path of a task's transcript, which must exist.
+    """Add the path of a task's transcript to the list of transcripts. The transcript must exist.
 
     Raises:
         ManagedMemoryUnavailable: the state directory cannot be written.
@@ -379,7 +395,12 @@ def record_transcript(state: State, task: str, path: Path) -> None:
 
 
 def delete_transcripts(state: State, tasks: Collection[str], runs: Runs) -> int:
-    """Delete the transcripts of tasks, and those that contain one of `runs`; return their number.
+    """Delete the transcripts of some tasks, and those that contain erased text; return their number.
+
+    Args:
+        state: has the list of transcripts.
+        tasks: ids of the tasks.
+        runs: pieces of the erased text.
 
     Raises:
         ManagedMemoryUnavailable: a transcript cannot be read or deleted.
@@ -413,11 +434,11 @@ def _read_identity(path: Path) -> list[int]:
 
 
 def _is_transcript(path: Path) -> bool:
-    """Return whether a file begins like a transcript; an inode may be reused by another file."""
+    """Return whether a file begins like a transcript: another file may have got the same inode."""
     return path.read_text("utf-8", "replace").startswith('{"from": "system"')
 
 
 def _iterate_transcript_strings(path: Path) -> Iterator[str]:
-    """Yield the strings of a transcript, from decoded JSON."""
+    """Yield the strings of a transcript, from its decoded JSON lines."""
     for line in path.read_text("utf-8", "replace").splitlines():
         yield from (text for _, text in iterate_strings(decode_json(line)))

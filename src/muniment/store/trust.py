@@ -1,14 +1,16 @@
-"""The trust of an entry: from the ledger's knowledge of its bytes, never from its own claims.
+"""The trust of an entry: derived from the ledger's knowledge of its bytes, never from its own front matter.
 
-T1 Bytes that this ledger's commits put at a path have the trust that was recorded with them. All other bytes
-   are compared with the ledger, sentence by sentence and independent of their format (`passages`). They have
-   the lowest trust of their sentences, or the trust of their scope if the ledger knows none of these.
-T2 Text that a run writes has the request's trust only if it is the requester's text (`content.provenance`):
-   the fact itself, or the fact merged into the file's text (then the lower trust of both). An entry of which
-   only the provenance changes retains its trust. Any other text is a model's: at most `agent`, for any
-   requester, and at most the lowest trust of everything that the run was shown.
-T3 Text of lower trust never replaces, removes or merges text of higher trust without a review:
-   `find_review_reasons`.
+- T1. If a commit of this ledger put bytes at a path, they have the trust that was recorded with them. All
+  other bytes are compared with the ledger, sentence by sentence and independent of their format
+  (`passages.py`). They have the lowest trust of their sentences; if the ledger knows none of these, they have
+  the trust of their scope.
+- T2. Text that a run writes has the trust of the request only if it is the requester's text
+  (`content.provenance`): the fact itself, or the fact merged into the text of the file. In the second case
+  the lower trust of both counts. If only the provenance of an entry changes, the entry retains its trust. Any
+  other text was written by a model. For any requester, it has at most the trust `agent`, and at most the
+  lowest trust of all text that the run was shown.
+- T3. Text of lower trust never replaces, removes or merges text of higher trust without a review
+  (`find_review_reasons`).
 """
 
 from __future__ import annotations
@@ -57,10 +59,10 @@ from muniment.types.keys import RootKey
 # authoritative.
 
 ULID_RANDOM_BYTES: Final = 10
-"""Bytes of randomness in a ULID: 80 bits."""
+"""Number of random bytes in a ULID."""
 
 SEE: Final = "see"
-"""Provenance key of an entry: the id, or the digest, of each related entry."""
+"""Key in the front matter of an entry: the id, or the digest, of each related entry."""
 
 NO_RELATIONS: Final[Mapping[str, object]] = MappingProxyType({})
 
@@ -72,11 +74,11 @@ _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 
 
 def encode_ulid(milliseconds: int, randomness: bytes) -> str:
-    """Return a ULID: 26 characters that sort by time.
+    """Return a ULID: a unique id of 26 characters that sorts by time.
 
     Args:
-        milliseconds: since the epoch; 0 to 2**48 - 1.
-        randomness: `ULID_RANDOM_BYTES` bytes, new from the system for each call.
+        milliseconds: time since the epoch; 0 to 2**48 - 1.
+        randomness: `ULID_RANDOM_BYTES` new bytes from the system.
 
     Raises:
         ValueError: an argument is out of range.
@@ -90,7 +92,7 @@ def encode_ulid(milliseconds: int, randomness: bytes) -> str:
 
 
 def generate_ulid() -> str:
-    """Return a ULID for the current time."""
+    """Return a new ULID for the current time."""
     return encode_ulid(time.time_ns() // 1_000_000, secrets.token_bytes(ULID_RANDOM_BYTES))
 
 
@@ -103,18 +105,19 @@ def stamp_entry(
     *,
     relations: Mapping[str, object] = NO_RELATIONS,
 ) -> bytes:
-    """Return the bytes to commit for a proposed entry: front matter completed, provenance set.
+    """Return the bytes to commit for a proposed entry: with complete front matter and its provenance.
 
     Args:
-        data: the proposal; only its front matter is extended.
-        base: the file that it replaces, or None for a new one.
-        path: of the entry; the last source for a name, and for the type if the scope has the name of a type.
-        run: that changes it; its trust is that of these bytes.
-        identity: of a new entry, see `encode_ulid`; None: generate one.
-        relations: to other texts, by `ledger.SUPERSEDES` and `SEE`.
+        data: the proposed entry; only its front matter is extended.
+        base: the file that it replaces; None for a new entry.
+        path: path of the entry. Used for the name if all other sources are missing, and for the type if the
+            scope has the name of a type.
+        run: the run that changes the entry; its trust is the trust of these bytes.
+        identity: id of a new entry, see `encode_ulid`; None: generate one.
+        relations: relations to other texts, by the keys `ledger.SUPERSEDES` and `SEE`.
 
     Raises:
-        ToolError: `data` is not UTF-8 text. (An invalid base is treated as one without provenance.)
+        ToolError: `data` is not UTF-8 text. (An invalid `base` is treated as one without provenance.)
         TooLarge: the front matter would be too large.
     """
     entry = parse(decode(data))
@@ -142,18 +145,18 @@ def stamp_entry(
 
 
 def read_entry_id(entry: Entry) -> str:
-    """Return the id in an entry's provenance, which proves nothing; empty if missing or invalid."""
+    """Return the id in the front matter of an entry, or "". It proves nothing: any author can write it."""
     return _parse_identity(entry.muniment or {})[0] or ""
 
 
 def read_entry_created(entry: Entry) -> datetime | None:
-    """Return the creation time in an entry's provenance, which proves nothing, or None."""
+    """Return the creation time in the front matter of an entry, or None. It proves nothing."""
     created = _parse_identity(entry.muniment or {})[1]
     return None if created is None else datetime.fromisoformat(created)
 
 
 def _parse_identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:
-    """Return id and creation time of a provenance line; None for missing or invalid ones."""
+    """Return id and creation time in the provenance of an entry; None for each missing or invalid one."""
     identity, created = muniment.get("id"), muniment.get("created")
     return (
         identity if isinstance(identity, str) and _ULID.fullmatch(identity) else None,
@@ -176,11 +179,12 @@ def _is_time(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TrustDecision:
-    """The trust of a draft's new bytes.
+    """The trust of the new bytes of a change.
 
     Attributes:
-        note: explanation for a user; None if not needed.
-        author_trust: the trust of the run that replaces or removes existing text; None: the same.
+        trust: trust of the new bytes.
+        note: explanation for the user; None if not needed.
+        author_trust: trust of the run that replaces or removes existing text; None: the same as `trust`.
     """
 
     trust: Trust
@@ -189,28 +193,32 @@ class TrustDecision:
 
 
 TrustRule = Callable[[FileChange, Trust | None], TrustDecision]
-"""Returns the ruling about a draft, from the draft and the trust of the bytes that it replaces, if any."""
+"""Decides the trust of a change. The arguments are the change, and the trust of the bytes that it replaces or
+None.
+"""
 
 
 KnownSources = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
-"""Trust and time of committed files, by path and bytes; cached results of `find_source`."""
+"""Trust and time of committed files, by scope, path and digest; cached results of `find_source`."""
 
 NO_KNOWN_SOURCES: Final[KnownSources] = MappingProxyType({})
 
 UNKNOWN_BYTES: Final = "unknown_bytes"
-"""The gate that withholds a file of a working copy if the ledger does not confirm its bytes at its path."""
+"""Reason for withholding a file of a working copy: the ledger does not confirm that its bytes belong at its
+path.
+"""
 
 
 def build_assessment(
     state: State, key: RootKey, scope: Scope, policy: Policy, known_sources: KnownSources = NO_KNOWN_SOURCES
 ) -> AssessFile:
-    """Return a function that assesses files of a root for the catalog (T1) and gates foreign text.
+    """Return a function that computes trust, expiry and withholding of a file for the catalog.
 
     Args:
         state: has the ledger.
-        key: of the root.
-        scope: of the root.
-        policy: defines the trust of its files, and how long they are retained.
+        key: key of the root.
+        scope: scope of the root.
+        policy: defines the trust of the scope's files, and how long entries are retained.
         known_sources: cached results that need no ledger query.
     """
     scope_trust = policy.get_trust(scope)
@@ -247,7 +255,15 @@ def build_assessment(
 
 
 def compute_trust(state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy) -> Trust:
-    """Return the trust of bytes that are at a path, or are restored there (T1)."""
+    """Return the trust of bytes that are at a path, or that will be restored there.
+
+    Args:
+        state: has the ledger.
+        key: key of the root.
+        path: path of the bytes.
+        content: the bytes.
+        policy: defines the trust of the scope's files.
+    """
     source = find_source(state, key, path.rel, digest(content))
     return compute_text_trust(state, key, path, content, policy, source).trust
 
@@ -255,15 +271,15 @@ def compute_trust(state: State, key: RootKey, path: CanonicalPath, content: byte
 def compute_text_trust(
     state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy, source: Run | None
 ) -> TextTrust:
-    """Return the trust of bytes and of their sentences at a path (T1).
+    """Return the trust of bytes at a path, in total and for each sentence.
 
     Args:
         state: has the ledger.
-        key: of the root.
-        path: of the bytes.
+        key: key of the root.
+        path: path of the bytes.
         content: the bytes.
         policy: defines the trust of the scope's files.
-        source: of these bytes at this path, from `find_source`.
+        source: result of `find_source` for these bytes at this path.
     """
     if source is not None and not source.is_mixed:
         return TextTrust(source.trust)
@@ -272,14 +288,14 @@ def compute_text_trust(
 
 
 def build_edit_rule(state: State, key: RootKey, before: bytes, policy: Policy) -> TrustRule:
-    """Return the rule for a user's edit: only sentences that the user wrote have the owner's trust.
+    """Return the trust rule for an edit by a user: only sentences that the user wrote have the owner's trust.
 
-    In a file that others wrote by hand, they have at most the trust of its scope.
+    In a file that no commit wrote, such sentences have at most the trust of the scope.
 
     Args:
         state: has the ledger.
-        key: of the root.
-        before: the entry that is edited.
+        key: key of the root.
+        before: bytes of the entry before the edit.
         policy: as for `compute_trust`.
     """
 
@@ -297,26 +313,33 @@ def build_edit_rule(state: State, key: RootKey, before: bytes, policy: Policy) -
 
 
 def compute_basis(policy: Policy, scope: Scope) -> str:
-    """Return the inputs of rows, without vectors, that are not files; the version defines the gates."""
+    """Return a text that describes all inputs of catalog rows except files and vectors.
+
+    If this text changes, the rows must be computed again. It contains the version, because the version
+    defines the checks.
+    """
     retention = policy.retention
     return f"{__version__} {EXPIRY_KEY} {policy.get_trust(scope)} {retention.default} {retention.untrusted}"
 
 
 def build_constant_rule(trust: Trust) -> TrustRule:
-    """Return the rule of a caller that is responsible for all committed text."""
+    """Return a trust rule that gives every change `trust`, for callers that are responsible for all text."""
     return lambda _draft, _held: TrustDecision(trust)
 
 
 def build_fact_rule(
     fact: str, request: Trust, find_least_shown_trust: Callable[[], Trust | None], can_replace: CanReplace
 ) -> TrustRule:
-    """Return the rule of a run that stores a fact (T2).
+    """Return the trust rule of a run that stores a fact.
+
+    Only the fact itself, or the fact merged into an entry, can have the trust of the request. Other text has
+    at most the trust `agent` (T2 in the module docstring).
 
     Args:
         fact: the text to remember.
-        request: its trust.
-        find_least_shown_trust: called, if needed, for the lowest trust of the text that the run was shown;
-            None: no text.
+        request: trust of the request.
+        find_least_shown_trust: returns the lowest trust of the text that the run was shown, None without such
+            text; called only if needed.
         can_replace: as for `determine_authorship`.
     """
 
@@ -339,7 +362,7 @@ def build_fact_rule(
         trust = request.cap(Trust.AGENT, *filter(None, [find_least_shown_trust()]))
         if trust is request:
             return TrustDecision(trust)
-        return TrustDecision(trust, f"{draft.path.text} is not the text of the request: its trust is {trust}")
+        return TrustDecision(trust, f"{draft.path.text} is not the requested text, so its trust is {trust}")
 
     return rule
 
@@ -347,14 +370,15 @@ def build_fact_rule(
 def find_review_reasons(
     draft: FileChange, previous_trust: Trust | None, author_trust: Trust, policy: Policy, *, is_new_text: bool
 ) -> Iterator[str]:
-    """Yield the reasons why a draft must wait for the owner; none if it need not.
+    """Yield the reasons why a change must wait for the owner's review; none if it need not wait.
 
     Args:
-        draft: with the trust of its new bytes.
-        previous_trust: the highest trust of the sentences that it replaces or removes; None if it creates.
-        author_trust: the trust of the run that replaces or removes; the owner's handwritten text is judged
-            as the owner's.
-        policy: defines which scopes are reviewed, and how agent-directed and external text is handled.
+        draft: the change, with the trust of its new bytes.
+        previous_trust: highest trust of the sentences that the change replaces or removes; None for a new
+            entry.
+        author_trust: trust of the run. If it is the owner's, new text is checked as the owner's text.
+        policy: defines which scopes are reviewed, and how external text and instructions for agents are
+            handled.
         is_new_text: False if the text existed before, and is only restored or shortened.
 
     Raises:
@@ -387,12 +411,18 @@ def _find_text_reasons(path: str, text: bytes, trust: Trust, policy: Policy) -> 
 
 
 def is_risky(text: str, trust: Trust, policy: Policy) -> bool:
-    """Return whether a text requires a review, independent of the text that it replaces."""
+    """Return whether a new text would require a review because of its content.
+
+    Args:
+        text: the text.
+        trust: trust of the text.
+        policy: defines which risks require a review.
+    """
     return next(_find_risks(text, trust, policy), None) is not None
 
 
 def _find_risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
-    """Yield the problems of a text, each as a predicate for its path."""
+    """Yield the risks of a text; each is the end of a sentence that begins with the path."""
     if (
         policy.content.instructions == "quarantine"
         and (rule := find_agent_instruction(text, trust)) is not None
@@ -405,7 +435,7 @@ def _find_risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
 
 
 def _read_expiry(data: bytes) -> str | None:
-    """Return the expiry date of an entry; None if it has none."""
+    """Return the expiry date in the front matter of an entry, or None."""
     head = data[:MAX_FRONT_MATTER_BYTES]
     return parse(head).expires if EXPIRY_KEY.encode() in head else None
 

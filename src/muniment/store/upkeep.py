@@ -1,4 +1,4 @@
-"""Maintenance of a root outside commits: recovery, its view, its index."""
+"""Maintenance of a root outside of commits: open its catalog view, recover, update its index."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from muniment.store.state import State
 from muniment.store.trust import NO_KNOWN_SOURCES, KnownSources, build_assessment, compute_basis
 
 REFRESH_SHARE: Final = 0.7
-"""The share of a recall's time that it may spend on updating the catalog."""
+"""Share of the time of a recall that updating the catalog may take."""
 
 
 def open_view(
@@ -57,16 +57,16 @@ def open_view(
     scan_plan: ScanPlan | None = None,
     known_sources: KnownSources = NO_KNOWN_SOURCES,
 ) -> View:
-    """Return an up-to-date view of a root; a damaged catalog is recreated.
+    """Return an up-to-date view of the rows of a root. If the catalog is damaged, it is rebuilt.
 
     Args:
         state: has the catalog.
         root: the root; a caller that is about to write holds its lock.
-        policy: defines the trust of its files, and how long they are retained.
+        policy: defines the trust of the root's files, and how long entries are retained.
         sweep: check every file, so that edits in place are found.
-        deadline: checked first, and at each file that is read. It does not end the wait for another thread
-            that writes rows. None: no limit.
-        scan_plan: determines which directories are read; None: all of them.
+        deadline: checked first, and before each file that is read. It does not end the wait for another
+            thread that writes rows. None: no limit.
+        scan_plan: selects the directories that are read; None: those that changed.
         known_sources: as for `build_assessment`.
 
     Raises:
@@ -92,9 +92,13 @@ def open_view(
 def open_view_in_time(
     state: State, root: BoundRoot, policy: Policy, deadline: Deadline, scan_plan: ScanPlan | None = None
 ) -> View:
-    """Return a view as `open_view`, but postpone work that would take more than `REFRESH_SHARE` of the time.
+    """Return a view as `open_view`, but stop updating the catalog after `REFRESH_SHARE` of the time.
 
-    In that case the view is not completely up to date, and `memory_not_read_yet` is logged.
+    If the update did not end, the view is not completely up to date, and `memory_not_read_yet` is logged.
+
+    Raises:
+        ManagedMemoryUnavailable: the state cannot be used.
+        Cancelled, DeadlineExceeded: `deadline` ended.
     """
     now = time.monotonic()
     sooner = Deadline(now + REFRESH_SHARE * (deadline.expires_at - now), deadline.cancel)
@@ -107,7 +111,7 @@ def open_view_in_time(
 
 
 def open_stale_view(state: State, root: BoundRoot, policy: Policy) -> View:
-    """Return a view of the current rows, without checking the files.
+    """Return a view of the existing rows of a root, without checking whether the files have changed.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -134,7 +138,7 @@ def _build_view(
 
 
 def list_displayed_trusts(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
-    """Return the trusts of the entries whose text is in the index of a root.
+    """Return the different trusts of the entries whose text is in the index of a root.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -148,7 +152,7 @@ def list_displayed_trusts(state: State, root: BoundRoot, policy: Policy) -> list
 
 
 def list_expired(state: State, root: BoundRoot) -> frozenset[RelPath]:
-    """Return the entries of a root that have expired, according to its catalog.
+    """Return the paths of the entries of a root that have expired, according to the catalog.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
@@ -161,13 +165,16 @@ def list_expired(state: State, root: BoundRoot) -> frozenset[RelPath]:
 
 
 def build_listable_test(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
-    """Return a test whether the catalog has an entry that is readable and neither withheld nor expired.
+    """Return a function that tests whether the entry at a path may be listed.
 
-    Index files pass. `index.FOLDER_PLACEHOLDER` represents its folder: one such entry there is enough. Cost:
-    one or two queries for each path.
+    An entry may be listed if it is readable, and neither withheld nor expired. Index files may always be
+    listed. A path with the name `index.FOLDER_PLACEHOLDER` represents its folder: the test passes if any
+    entry of the folder may be listed.
 
     Raises:
-        ManagedMemoryUnavailable: the catalog cannot be read; the test may raise it also.
+        ManagedMemoryUnavailable: the catalog cannot be read; the returned function may raise it, too.
+
+    Cost: one or two queries for each call of the returned function.
     """
     key, now, rows = get_root_key(state, root), timestamp(), state.catalog.rows
     entries = "SELECT 1 FROM entry WHERE root = ?"
@@ -184,7 +191,9 @@ def build_listable_test(state: State, root: BoundRoot) -> Callable[[RelPath], bo
 
 
 def is_index_unchanged(state: State, root: BoundRoot, index: bytes) -> bool:
-    """Return whether a `MEMORY.md` is, to the byte, the one written last; False with a new catalog.
+    """Return whether `index` has exactly the bytes of the `MEMORY.md` that Muniment wrote last.
+
+    False if the catalog was rebuilt since then.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be used.
@@ -196,7 +205,7 @@ def is_index_unchanged(state: State, root: BoundRoot, index: bytes) -> bool:
 
 
 def has_foreign_index(state: State, root: BoundRoot) -> bool:
-    """Return whether an index file of a root is missing, or differs from the bytes that were last written.
+    """Return whether an index file of a root is missing, or differs from the bytes that Muniment wrote last.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
@@ -217,9 +226,16 @@ def has_foreign_index(state: State, root: BoundRoot) -> bool:
 def build_lower_trust_lookup(
     state: State, root: BoundRoot, reader: Trust
 ) -> Callable[[RelPath], Trust | None]:
-    """Return a function for the trust of an entry if a reader trusts it less than themselves, else None.
+    """Return a function that returns the trust of an entry if it is lower than that of `reader`, else None.
 
-    For a path that is not an entry, the lowest trust in its folder counts. Cost: a query for each call.
+    For a path that is not an entry, it uses the lowest trust in the folder of the path.
+
+    Args:
+        state: has the catalog.
+        root: the root of the entries.
+        reader: trust of the reader.
+
+    Cost: one or two queries for each call of the returned function.
     """
     key = get_root_key(state, root)
 
@@ -243,19 +259,19 @@ def write_index(
     compare_all: bool = False,
     create_empty: bool = False,
 ) -> tuple[str, ...]:
-    """Update the index from the view; return notes for a user.
+    """Update the index files of a root from its catalog view; return notes for the user.
 
     Args:
         state: has the catalog.
-        locked_roots: the locked roots; the view is of one of them.
-        view: of that root, up to date.
-        temporary: returns names for temporary files.
-        compare_all: check every page, not only pages with changed entries.
-        create_empty: write an index also if it is missing and has no entry to list.
+        locked_roots: locked roots; one of them is the root of the view.
+        view: the view, up to date.
+        temporary: returns the names for temporary files, by number.
+        compare_all: check every page, not only the pages of changed entries.
+        create_empty: create an index even if it is missing and has no entry to list.
 
     Raises:
-        StoreConflict: another program keeps changing it.
-        ManagedMemoryUnavailable: it cannot be written.
+        StoreConflict: another program changes an index file repeatedly.
+        ManagedMemoryUnavailable: an index file or the catalog cannot be written.
     """
     root = locked_roots[view.scope]
     notes: list[str] = []
@@ -289,7 +305,7 @@ def write_index(
 
 
 def log_degraded(result: ApplyResult) -> None:
-    """Log the files that were replaced by a plain rename."""
+    """Log the files that had to be replaced by a plain rename."""
     for path in result.degraded:
         events.emit("commit_degraded", scope=path.scope, landing="plain_rename")
 
@@ -303,9 +319,15 @@ def update_index(
     changed: Iterable[str] = (),
     compare_all: bool = False,
 ) -> tuple[str, ...]:
-    """Update the index as `write_index`, but only report errors: an index is derived, and blocks no commit.
+    """Update the index as `write_index`, but return an error as a note: an index must not stop a commit.
 
-    `changed` are directories in which the caller wrote since the view was created.
+    Args:
+        state: has the catalog.
+        locked_roots: locked roots; one of them is the root of the view.
+        view: the view.
+        temporary: returns the names for temporary files, by number.
+        changed: directories in which the caller wrote after the view was opened.
+        compare_all: check every page, not only the pages of changed entries.
     """
     try:
         view.update_after_write(changed)
@@ -316,7 +338,7 @@ def update_index(
 
 
 def rebuild_index(state: State, root: BoundRoot, policy: Policy, deadline: Deadline) -> tuple[str, ...]:
-    """Check every file of a root and rewrite its complete index, under its lock; return notes for a user.
+    """Check every file of a root, and rewrite its complete index under its lock; return notes for the user.
 
     Raises:
         StoreConflict, ManagedMemoryUnavailable: as `write_index`.
@@ -337,7 +359,7 @@ def rebuild_index(state: State, root: BoundRoot, policy: Policy, deadline: Deadl
 
 
 def verify_root_index(state: State, root: BoundRoot, policy: Policy) -> IndexCheck:
-    """Return the problems of the index of a root, after a check of every file; change no file.
+    """Check every file of a root and return the problems of its index; change no file.
 
     Raises:
         QuotaExceeded, ManagedMemoryUnavailable: as `verify_index`.
@@ -349,13 +371,13 @@ def verify_root_index(state: State, root: BoundRoot, policy: Policy) -> IndexChe
 def recover_roots(
     state: State, roots: Mapping[Scope, BoundRoot], policy: Policy, deadline: Deadline
 ) -> tuple[str, ...]:
-    """Roll back interrupted commits in `roots`, and update the indexes there.
-
-    Without such commits this costs one query and acquires no lock.
+    """Roll back interrupted commits in `roots`, and update the indexes there; return notes for the user.
 
     Raises:
         ManagedMemoryUnavailable: a file or the ledger cannot be written.
         DeadlineExceeded, Cancelled: another process holds the lock of a root.
+
+    Cost: if no commit was interrupted, one query and no lock.
     """
     found = LedgerJournal(state, roots).list_unfinished(roots)
     scopes = {path.scope for intent in found for path in (each.path for each in intent.changes.values())}
@@ -366,7 +388,7 @@ def recover_roots(
             f"{interrupted}: {state.read_only_path} cannot be written; make it writable and run this again",
         )
     if scopes and not may_write(policy):
-        return (f"{interrupted} on {SYSTEM}",)
+        return (f"{interrupted} on {SYSTEM}: this policy allows writing only on Linux",)
     for scope in (scope for scope in roots if scope in scopes):
         with lock_roots([roots[scope]], deadline) as locked_roots:
             notes += _recover_locked(state, locked_roots, policy)
@@ -380,15 +402,21 @@ def update_after_recovery(
     recoveries: Iterable[Recovery],
     reader: Trust = Trust.OWNER,
 ) -> Iterator[str]:
-    """Update the indexes of locked roots after files were rolled back; yield notes for a user.
+    """Update the indexes of locked roots after a recovery of their files; yield notes for the user.
 
-    A reader below the owner's trust gets no paths: those of another task may be hidden from it.
+    Args:
+        state: has the catalog.
+        locked_roots: the locked roots.
+        policy: defines trust and retention of their files.
+        recoveries: the commits that were rolled back.
+        reader: trust of the reader of the notes. Only the owner gets paths: a file of another task may be
+            hidden from other readers.
     """
     for each in recoveries:
         yield f"rolled back {each.intent.task}, which was interrupted; run it again"
         for path in each.skipped:
             name = path.text if reader is Trust.OWNER else "one of its files"
-            yield f"{name} was changed since then and is not rolled back (recovery_conflict)"
+            yield f"{name} was changed after that, so it was not rolled back (recovery_conflict)"
         yield from _format_saved_notes(each.saved_paths, reader)
     facts = CatalogRootInfo(lambda scope: open_view(state, locked_roots[scope], policy))
     for scope in locked_roots:
@@ -404,7 +432,7 @@ def _format_saved_notes(saved_paths: Iterable[CanonicalPath], reader: Trust = Tr
 
 
 def _build_version_reader(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
-    """Return a function for the contents of a root's file in the ledger."""
+    """Return a function that returns all versions of a root's file that the ledger contains."""
     key = get_root_key(state, root)
 
     def read_versions(rel: RelPath) -> list[bytes]:
@@ -415,7 +443,7 @@ def _build_version_reader(state: State, root: BoundRoot) -> Callable[[RelPath], 
 
 
 def _recover_locked(state: State, locked_roots: LockedRoots, policy: Policy) -> tuple[str, ...]:
-    """Roll back interrupted commits of locked roots."""
+    """Roll back interrupted commits of locked roots, and update the indexes; return notes for the user."""
     facts = CatalogRootInfo(lambda scope: open_view(state, locked_roots[scope], policy))
     with recover(locked_roots, LedgerJournal(state, locked_roots), policy, facts) as recovered:
         return tuple(update_after_recovery(state, locked_roots, policy, recovered)) if recovered else ()

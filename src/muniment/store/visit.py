@@ -1,6 +1,6 @@
-"""Read the directories of a memory into the catalog's rows.
+"""Read the directories of a memory, and update their rows in the catalog.
 
-Separate from `catalog.py`, which chooses the directories and queries the rows: only this module reads files.
+`catalog.py` selects the directories and queries the rows. Only this module reads files.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from muniment.store.table import Table
 #   directories, odd directories and `index/` are not read.
 
 MAX_NAMES: Final = 100_000
-"""Maximum names of one root: five times the files that the default policy allows."""
+"""Maximum number of names in one root: five times the number of files that the default policy allows."""
 
 
 class Stamp(NamedTuple):
-    """The identity of a file that was read."""
+    """The recorded state of a file that was read; if it is different now, the file is read again."""
 
     inode: int
     size: int
@@ -68,21 +68,23 @@ class Stamp(NamedTuple):
 
 SECOND_NS: Final = 1_000_000_000
 _RACY_NS: Final = 50_000_000
-"""Within this many nanoseconds two changes may have the same time: a kernel takes it from a clock that ticks
-every 1 to 10 ms; the rest is for that clock's lag.
+"""Maximum nanoseconds between two changes that may have the same time.
+
+A kernel takes the time of a change from a clock that ticks every 1 to 10 ms. The rest is for the lag of that
+clock.
 """
 _RACY_COARSE_NS: Final = 2 * SECOND_NS + _RACY_NS
-"""The same for file systems with times in whole seconds: FAT counts in steps of two."""
+"""The same maximum for file systems with times in whole seconds. FAT counts in steps of two seconds."""
 _MASK: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class OddName:
-    """A name on disk that resembles an entry and is not one.
+    """A name on disk that resembles an entry but is not one.
 
     Attributes:
-        path: the path inside the scope in printable form; not a path to open.
-        reason: why, in a few words.
+        path: path inside the scope, in printable form; it cannot be used to open the file.
+        reason: why the name is not an entry, in a few words.
     """
 
     path: str
@@ -90,18 +92,23 @@ class OddName:
 
 
 def build_odd_name(path: str, reason: str) -> OddName:
-    """Return the oddity at `path`, any text inside a scope; "" is the root."""
+    """Return the `OddName` for a path.
+
+    Args:
+        path: any path inside a scope; "" is the root.
+        reason: why the name is not an entry.
+    """
     return OddName(printable(path or "."), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """The classification of a name, without opening it.
+    """The classification of a name by its path and kind, without opening the file.
 
     Attributes:
-        is_entry: its file is an entry, if it can be opened as one.
-        is_directory: it must be visited.
-        odd: why it is neither although it resembles one; None also for names that are skipped.
+        is_entry: the file is an entry, if it can be opened as one.
+        is_directory: the directory must be visited.
+        odd: why the name is neither, although it resembles an entry; None also for names that are skipped.
     """
 
     is_entry: bool = False
@@ -116,7 +123,16 @@ _SPECIAL: Final = NamedFile(odd="a link or special file")
 
 
 def classify_name(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
-    """Classify `name` in `directory` (N2)."""
+    """Return whether a name is an entry, a directory to visit, odd, or to be skipped.
+
+    An odd name resembles an entry but is not one.
+
+    Args:
+        scope: scope of the directory.
+        directory: path inside the scope; "" is the root.
+        name: name in the directory.
+        kind: kind of the file.
+    """
     path = join_path(directory, name)
     if name.startswith(".") or is_index_path(path):
         return _SKIPPED
@@ -130,7 +146,7 @@ def classify_name(scope: Scope, directory: str, name: str, kind: Kind) -> NamedF
 
 
 def build_stamp(status: os.stat_result) -> Stamp:
-    """Return the recorded part of a status, as integers that a database accepts."""
+    """Return the part of a file status that the catalog records, as integers that the database can store."""
     times = status.st_mtime_ns & _MASK, status.st_ctime_ns & _MASK
     return Stamp(status.st_ino & _MASK, status.st_size, *times)
 
@@ -139,8 +155,8 @@ def is_racy(status: os.stat_result, now_ns: int) -> bool:
     """Return whether a file or directory may still change without a change of its times.
 
     Args:
-        status: just before it was read.
-        now_ns: the wall clock, no later than `status`.
+        status: its status, read just before its content.
+        now_ns: time of the wall clock, not later than the status was read.
 
     Not guaranteed for a file system whose clock is slower than this machine's.
     """
@@ -173,22 +189,29 @@ def _path_problem(scope: Scope, path: str, name: str) -> str | None:
 # - V2. Each directory is visited at most once. Only the database and `assess` can raise.
 # - V3. Rows are passed to the database continuously: only a few megabytes of text are pending, for a memory
 #   of any size.
-# - V5. If only some names are checked, the directory is recorded as proving nothing, so that a process
-#   without notifications lists it.
 # - V4. With `save`, the results are committed after every `BATCH` files. A directory that is unfinished then
 #   keeps its old record, or is recorded as missed, so that the next visit continues with it.
+# - V5. If only some names are checked, the directory is recorded as proving nothing, so that a process
+#   without notifications lists it.
 
 PENDING_CHARS: Final = 4 << 20
-"""Characters pending for the database (V3)."""
+"""Maximum characters of rows that wait to be passed to the database."""
 
 BATCH: Final = 500
-"""Files that are read between two commits (V4): about 0.2 s."""
+"""Number of files that are read between two commits; this takes about 0.2 s."""
 
 _ROW_CHARS: Final = 1_000  # the size of a row without its text
 
 
 class _DirectoryRow(NamedTuple):
-    """The row of a directory."""
+    """The row of a directory in the catalog.
+
+    Attributes:
+        racy: 1 if the recorded times prove nothing, so that the directory is listed again.
+        names: number of names in the directory.
+        odd: why the directory was not listed; None if it was.
+        missed: 1 if the directory may contain entries that have no rows.
+    """
 
     root: str
     path: str
@@ -202,7 +225,12 @@ class _DirectoryRow(NamedTuple):
 
 
 class _NameRow(NamedTuple):
-    """The row of a name that is not an entry."""
+    """The row of a name that is not an entry.
+
+    Attributes:
+        odd: why the name is not an entry, although it resembles one; else None.
+        walked: 1 if it is a directory that is visited.
+    """
 
     root: str
     directory: str
@@ -212,7 +240,7 @@ class _NameRow(NamedTuple):
 
 
 class _EntryRow(NamedTuple):
-    """The row of an entry."""
+    """The row of an entry in the catalog."""
 
     id: int
     root: str
@@ -229,7 +257,13 @@ class _ReadRow(NamedTuple):
 
 
 class _Relisted(NamedTuple):
-    """An entry whose line in the index is outdated."""
+    """An entry whose line in the index is outdated.
+
+    Attributes:
+        root: key of the root.
+        topic: folder of the entry.
+        key: SHA-256 of the path of the entry.
+    """
 
     root: str
     topic: str
@@ -261,22 +295,22 @@ _DELETE_DIRECTORY: Final = (
 
 
 StaleDirectories = Mapping[str, Collection[str] | None]
-"""Directories to visit: the names that changed there, or None to list the directory."""
+"""The directories to visit. For each one: the names that changed in it, or None if it must be listed."""
 
 _Others = dict[bytes, tuple[str | None, int]]
-"""Names that are not entries: why they are odd (None if not), and whether they are directories to visit."""
+"""Names that are not entries. For each one: why it is odd, or None; and 1 if it is a directory to visit."""
 
 
 @dataclass(slots=True)
 class _DirectoryState:
-    """The found state of a directory.
+    """The state of a directory, as it was found by a visit.
 
     Attributes:
-        path: inside the scope.
-        is_racy: whether its times prove nothing.
-        others: names that are not entries, by their bytes: why they are odd, and whether they are directories
-            to visit.
-        has_missed: whether there may be entries in it that were not found.
+        path: path inside the scope.
+        is_racy: whether the times of the directory prove nothing.
+        others: the names that are not entries, as bytes. For each one: why it is odd, or None; and 1 if it is
+            a directory to visit.
+        has_missed: whether the directory may contain entries that were not found.
     """
 
     path: str
@@ -287,7 +321,7 @@ class _DirectoryState:
 
 @dataclass(slots=True)
 class _PendingRows:
-    """Pending changes for the database (V3), and their size in characters."""
+    """Changes that wait to be passed to the database, and their size in characters."""
 
     chars: int = 0
     inserts: list[_EntryRow] = field(default_factory=list)
@@ -300,17 +334,16 @@ class _PendingRows:
 
 
 class Visit:
-    """A visit of a root.
+    """Reads directories of one root and updates their rows; V1 to V5 above are its guarantees.
 
     Args:
-        connection: inside a write transaction.
-        key: of the root in the catalog.
-        root: its handle.
-        assess: called for each file that is read.
+        connection: connection inside a write transaction.
+        key: key of the root in the catalog.
+        root: handle of the root.
+        assess: called for each file that is read; returns its trust and expiry.
         embedder: computes the vectors of entries that may be shown; None: no vectors.
-        now_ns: the wall clock before the first check.
-        save: commits, and begins the next transaction (V4); returns whether no other process wrote in
-            between.
+        now_ns: time of the wall clock before the first check.
+        save: commits and begins the next transaction; returns whether no other process wrote in between.
             None: everything is in the caller's transaction.
     """
 
@@ -339,10 +372,10 @@ class Visit:
         self._pending_rows = _PendingRows()
 
     def run(self, stale: StaleDirectories) -> None:
-        """Visit known directories and the root, and new directories under them.
+        """Visit the directories in `stale`, and all new directories under them; update their rows.
 
         Raises:
-            StoreConflict: another process wrote rows, at a commit; earlier commits stay.
+            StoreConflict: another process wrote rows while this visit committed; earlier commits stay.
         """
         # A parent directory comes before its children, and may drop them.
         for path, names in sorted(stale.items()):
@@ -381,7 +414,13 @@ class Visit:
         self._write_directory(recorded, found)
 
     def _visit_names(self, path: str, recorded: _DirectoryRow, names: Collection[str]) -> bool:
-        """Check only some names of a directory (V5); return False if it must be listed."""
+        """Check only some names of a directory; return False if it must be listed completely instead.
+
+        Args:
+            path: the directory.
+            recorded: its row.
+            names: the names that changed.
+        """
         try:
             opened = open_directory(self._root, path)
         except (MunimentError, OSError):
@@ -408,7 +447,12 @@ class Visit:
         return True
 
     def _read_entries(self, path: str, names: Collection[str] | None = None) -> dict[str, tuple[int, Stamp]]:
-        """Return the records of the entries of a directory, for some names or all."""
+        """Return the recorded id and stamp of each entry in a directory, by path.
+
+        Args:
+            path: the directory.
+            names: names to return; None: all.
+        """
         query = "SELECT rel, id, inode, size, mtime_ns, ctime_ns FROM entry WHERE root = ? AND topic = ?"
         values: tuple[str, ...] = (self._key, path)
         if names is not None:
@@ -420,7 +464,12 @@ class Visit:
         }
 
     def _read_others(self, path: str, names: Collection[str] | None = None) -> _Others:
-        """Return the records of the other names of a directory, for some or all."""
+        """Return the recorded names in a directory that are not entries.
+
+        Args:
+            path: the directory.
+            names: names to return; None: all.
+        """
         query = "SELECT name, odd, walked FROM name WHERE root = ? AND directory = ?"
         found = {
             name: (odd, walked) for name, odd, walked in self._database.execute(query, (self._key, path))
@@ -459,7 +508,15 @@ class Visit:
     def _read(
         self, opened: OpenDirectory, item: NameStatus, number: int, found: Stamp, seen: _DirectoryState
     ) -> None:
-        """Read the file `item`, an entry if possible; `found` is its stamp just before."""
+        """Read one file, and queue its new row.
+
+        Args:
+            opened: the directory of the file.
+            item: name and status of the file.
+            number: id of its row; 0 if it has none.
+            found: stamp of the file just before it was read.
+            seen: found state of the directory.
+        """
         rel = join_path(seen.path, item.name)
         text: Text | None = None
         try:
@@ -488,7 +545,14 @@ class Visit:
     def _record_as_other(
         self, raw: bytes, number: int, problem: MunimentError, seen: _DirectoryState
     ) -> None:
-        """Record a name as not an entry, because of the problem when it was opened."""
+        """Record that a name is not an entry, and delete its row.
+
+        Args:
+            raw: the name as bytes.
+            number: id of its row; 0 if it has none.
+            problem: the error when the file was opened.
+            seen: found state of the directory.
+        """
         odd = None  # A missing file is treated as if it had been deleted before.
         if isinstance(problem, PathEscape):
             odd = f"points outside the memory ({problem.via})"
@@ -500,7 +564,14 @@ class Visit:
             self._remove(number)
 
     def _is_row_current(self, number: int, found: Stamp, of: Digest, assessed: Assessment) -> bool:
-        """Return whether a row stays except for its stamp: the bytes and their assessment are the same."""
+        """Return whether bytes and assessment of a file are as in its row; if so, update only the stamp.
+
+        Args:
+            number: id of the row.
+            found: new stamp of the file.
+            of: new digest of the file.
+            assessed: new assessment of the file.
+        """
         (recorded,) = _READ_ROWS.iterate_rows(self._database, "WHERE id = ?", (number,))
         if (recorded.digest, recorded.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
@@ -509,7 +580,7 @@ class Visit:
         return True
 
     def _lacks_vector(self, number: int) -> bool:
-        """Return whether an entry has no vector although it may have one."""
+        """Return whether an entry has no vector although `embedder` computes vectors."""
         query = "SELECT 1 FROM vector WHERE entry = ?"
         return self._embedder is not None and self._database.execute(query, (number,)).fetchone() is None
 
@@ -551,7 +622,7 @@ class Visit:
         self._pending_rows.relisted.append(_Relisted(self._key, topic, key))
 
     def _flush(self) -> None:
-        """Write pending changes: removals first, so that they do not conflict with additions."""
+        """Write the pending changes: removals first, so that they do not conflict with additions."""
         database, waiting = self._database, self._pending_rows
         self._pending_rows = _PendingRows()
         if self._embedder is None and (waiting.stamps or waiting.updates or waiting.texts):
@@ -565,7 +636,14 @@ class Visit:
         _RELISTED.insert(database, waiting.relisted)
 
     def _commit(self, save: Callable[[], bool], path: str) -> None:
-        """Commit the results in the middle of a directory (V4)."""
+        """Commit the results so far, in the middle of a directory.
+
+        Unfinished directories are recorded as incomplete, so that the next visit continues with them.
+
+        Args:
+            save: commits; returns whether no other process wrote in between.
+            path: the unfinished directory.
+        """
         self._flush()
         missed = [self._build_unlisted_row(each, None, has_missed=True) for each in (path, *self._unrecorded)]
         _DIRECTORIES.insert(self._database, missed, "INSERT OR IGNORE")
@@ -608,14 +686,21 @@ class Visit:
     def _record_unlisted(
         self, path: str, recorded: _DirectoryRow | None, reason: str, *, has_missed: bool
     ) -> None:
-        """Record that a directory was not listed; it is tried again at each visit."""
+        """Record that a directory was not listed; each later visit tries to list it again.
+
+        Args:
+            path: the directory.
+            recorded: its row; None if it has none.
+            reason: why it was not listed.
+            has_missed: whether it may contain entries.
+        """
         record = self._build_unlisted_row(path, reason, has_missed=has_missed)
         if record != recorded:
             self._delete_directory(path)
             self._write_directory(recorded, record)
 
     def _delete_directory(self, path: str) -> None:
-        """Drop a directory and everything under it."""
+        """Delete the rows of a directory and of everything under it."""
         for first, end in ((path, f"{path}\0"), (f"{path}/", f"{path}0")) if path else (("", "\U0010ffff"),):
             span = (self._key, first, end)
             for statement in _DELETE_DIRECTORY:
@@ -632,12 +717,12 @@ class Visit:
 
 
 def open_directory(root: Root, directory: str) -> OpenDirectory:
-    """Open a directory of a root, by its path inside the scope; raises as `OpenDirectory`."""
+    """Open a directory of a root by its path inside the scope; raise as `OpenDirectory`."""
     return OpenDirectory(root, CanonicalPath(root.scope, RelPath(directory)))
 
 
 def _read_name(opened: OpenDirectory, name: str) -> NameStatus | None:
-    """Return the file or directory at a name, or None."""
+    """Return kind and status of a name in an open directory, or None if the name does not exist."""
     status = opened.read_status(name)
     if status is None:
         return None
@@ -647,5 +732,5 @@ def _read_name(opened: OpenDirectory, name: str) -> NameStatus | None:
 
 
 def _is_utf8(name: str) -> bool:
-    """Return whether a name is UTF-8; no other can be an entry."""
+    """Return whether a name is valid UTF-8. Only such a name can be an entry."""
     return name.isprintable() or not any("\ud800" <= char <= "\udfff" for char in name)

@@ -1,19 +1,20 @@
-"""Find changes in the roots of a long-running process: a full check first, then notifications.
+"""Find changes in the roots of a long-running process: first by a full check, then by notifications.
 
-The first check of a root reads every directory, and every file if there are few, or if no process did so
-within `SWEEP_SECONDS`. From the second check on, its directories are watched (inotify), so that a check costs
-the same in a memory of any size, and finds edits in place also.
+The first check of a root reads every directory. It also checks every file, if there are few files, or if no
+process did so within `SWEEP_SECONDS`. From the second check on, the directories are watched with inotify.
+Then a check costs the same in a memory of any size, and also finds edits in place.
 
-- W1. A check with a watch finds everything that a check of every directory and file would find, for changes
-  that this system made by names under the root. Directories are watched before they are read, so that no
-  change is lost in between.
+- W1. For changes that this system made by names under the root, a check with a watch finds everything that a
+  full check would find. Directories are watched before they are read, so that no change is lost in between.
 - W2. Notifications are stored until the rows are updated: a failed check loses none.
-- W3. If the system has no watch left, or if its queue overflowed, every directory is checked, as at first.
+- W3. If the system has no watch left, or if its queue of notifications overflowed, every directory is
+  checked, as at first.
 - W4. In addition, every file is checked at most once in `SWEEP_SECONDS`, in a background thread. A watch does
-  not report changes through a mapping, by another machine, or by another name of the file.
+  not report changes through a memory mapping, by another machine, or by another name of the file.
 
-Threads may share a watcher; a check waits for that of another thread. Close it before the roots that it
-reads. Use it only in the process that created it: a child would receive its parent's notifications.
+Threads may share a watcher; a check waits for the check of another thread. Close the watcher before the roots
+that it reads. Use it only in the process that created it: a child process would receive its parent's
+notifications.
 
 Source: inotify(7), "Limitations and caveats".
 """
@@ -48,18 +49,19 @@ from muniment.store.upkeep import open_stale_view, open_view, open_view_in_time
 from muniment.store.visit import StaleDirectories
 
 SWEEP_SECONDS: Final = 60
-"""Seconds between two checks of every file; each costs about 5 µs of CPU per file."""
+"""Seconds between two checks of every file; a check costs about 5 µs of CPU per file."""
 
 FEW_FILES: Final = 2_000
-"""Files that a new process checks in any case: about 10 ms, of the 400 that it takes to start."""
+"""Maximum number of files that a new process always checks: this takes 10 ms of its 400 ms start."""
 
 MAX_WATCHED_DIRECTORIES: Final = 20_000
-"""Watched directories of one root, about 15 µs each, once; a kernel uses 1 KB for each."""
+"""Maximum number of watched directories of one root. Each costs about 15 µs once, and 1 KB of kernel memory.
+"""
 
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 1 << 16
 _CHANGES: Final = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-"""IN_MODIFY, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF."""
+"""The reported changes: IN_MODIFY, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF."""
 _ONLY_DIRECTORIES: Final = 0x01000000
 _OVERFLOW: Final = 0x4000  # IN_Q_OVERFLOW
 _IGNORED: Final = 0x8000
@@ -67,22 +69,23 @@ _MOVED_AWAY: Final = 0x400 | 0x800 | _IGNORED  # IN_DELETE_SELF, IN_MOVE_SELF
 _OF_DIRECTORY: Final = 0x40000000  # IN_ISDIR
 
 MAX_ROOTS: Final = 16
-"""Watched roots of a process: a system allows about 128 for all programs of a user."""
+"""Maximum number of watched roots of a process. A system allows about 128 for all programs of a user."""
 
 MIN_CHECKS_TO_WATCH: Final = 6
-"""Number of checks after which a writing process is notified: a process that commits three times keeps
-running.
+"""Number of checks by a process that writes, after which it watches the root.
+
+A process that commits three times probably keeps running.
 """
 
 _Id = tuple[str, int, int]
-"""Identity of a watched directory: the key of its root, device and inode."""
+"""Identity of a watched root: the key of the root, and device and inode of its directory."""
 
 
 class Watch:
-    """Watched directories of one root. Used by one thread at a time; close it after use.
+    """Watches the directories of one root with inotify. Used by one thread at a time; close it after use.
 
     Raises:
-        OSError: the system has no watch left, or no inotify: only Linux has it.
+        OSError: the system has no watch left, or is not Linux: only Linux has inotify.
     """
 
     def __init__(self) -> None:
@@ -94,10 +97,14 @@ class Watch:
         self._numbers: dict[str, int] = {}
 
     def watch(self, root: Root, directories: Collection[str]) -> list[str]:
-        """Watch exactly these directories; return the new ones.
+        """Watch exactly the given directories of a root; return those that were not watched before.
 
         A path that is no longer a directory under the root is skipped: its parent directory reports the
         change.
+
+        Args:
+            root: handle of the root.
+            directories: paths inside the scope.
 
         Raises:
             OSError: the system accepts no more watches.
@@ -128,11 +135,12 @@ class Watch:
     def read_changes(self) -> dict[str, set[str] | None] | None:
         """Return the changes since the last call; None if the queue of the system overflowed.
 
-        A directory that left its path is no longer watched, with everything under it; after an overflow no
-        directory is watched.
+        If a directory was moved or removed, it is no longer watched, and neither is everything under it.
+        After an overflow no directory is watched.
 
         Returns:
-            The names that changed in a directory; None if it changed itself, or a directory in it.
+            For each changed directory: the names that changed in it, or None if the directory itself or a
+            directory in it changed.
         """
         found: dict[str, set[str] | None] = {}
         moved: set[str] = set()
@@ -162,14 +170,14 @@ class Watch:
                     moved.add(self._paths[number])
 
     def _unwatch(self, paths: Iterable[str]) -> None:
-        """Stop watching some directories; the next `watch` may watch their paths again."""
+        """Stop watching some directories. A later call of `watch` may watch the same paths again."""
         for path in list(paths):
             number = self._numbers.pop(path)
             del self._paths[number]
             self._libc.inotify_rm_watch(self._fd, number)  # Harmless if the system already removed it.
 
     def close(self) -> None:
-        """Stop watching everything; harmless when repeated."""
+        """Stop watching all directories; more calls have no effect."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -182,20 +190,20 @@ def _iterate_parents(path: str) -> Iterator[str]:
 
 
 def _merge_names(found: dict[str, set[str] | None], directory: str, names: set[str] | None) -> None:
-    """Merge names into those of a directory; None means that it must be listed."""
+    """Add changed names to those of a directory in `found`. None means that the directory must be listed."""
     before = found.get(directory, set())
     found[directory] = None if before is None or names is None else before | names
 
 
 class WatchedRoot(ScanPlan):
-    """The changes of a root: everything at first, then from a watch if the system provides one.
+    """Finds the changes of one root: at first by full checks, then by a watch if the system provides one.
 
     Attributes:
         lock: held while the root is checked.
-        check_count: number of checks.
-        deadline: of the current check.
-        pending: directories to read (W2).
-        swept_at: second at which every file was checked last; None: not yet.
+        check_count: number of checks so far.
+        deadline: deadline of the current check.
+        pending: directories to read, with the names that changed in each, or None if it must be listed.
+        swept_at: monotonic seconds when every file was checked last; None: not yet.
     """
 
     def __init__(self) -> None:
@@ -211,11 +219,11 @@ class WatchedRoot(ScanPlan):
 
     @property
     def is_notified(self) -> bool:
-        """Return whether all changes are reported; see `ScanPlan`."""
+        """Return whether all directories are watched, so that the system reports all changes."""
         return self._is_complete
 
     def mark_all_stale(self) -> None:
-        """Mark everything to be read again; see `ScanPlan`."""
+        """Note that all directories must be checked again."""
         self._is_complete = False
 
     def find_stale(self, view: View) -> StaleDirectories:
@@ -233,7 +241,10 @@ class WatchedRoot(ScanPlan):
         return dict(self.pending)
 
     def _find_first(self, view: View) -> Collection[str]:
-        """Return the changed directories; check files also, if these are few or were not checked for long."""
+        """Return the changed directories for the first check of a root.
+
+        It also checks the files, if there are few, or if no process checked them within `SWEEP_SECONDS`.
+        """
         is_large = view.usage().files > FEW_FILES
         self._is_sweep = is_large and not view.is_swept(SWEEP_SECONDS)
         if is_large and not self._is_sweep:
@@ -241,11 +252,16 @@ class WatchedRoot(ScanPlan):
         return {*view.find_stale(), *view.find_edited(self.deadline)}
 
     def add_pending(self, directories: Collection[str]) -> None:
-        """Add directories to read at the next check."""
+        """Add directories that the next check must list."""
         self.pending |= dict.fromkeys(directories)
 
     def confirm_scanned(self, view: View, scanned: StaleDirectories) -> bool:
-        """Record that directories were read; return False if there are new, unwatched ones."""
+        """Note that directories were read; return False if there are more to read.
+
+        Args:
+            view: the view whose rows were updated.
+            scanned: the directories that were read.
+        """
         if self.check_count == 1:
             if self._is_sweep:
                 view.record_sweep()
@@ -260,18 +276,18 @@ class WatchedRoot(ScanPlan):
         return not self.pending
 
     def close(self) -> None:
-        """Stop watching everything; harmless when repeated."""
+        """Stop watching the root, permanently; more calls have no effect."""
         if self._watch is not None:
             self._watch.close()
         self._watch, self._is_unwatchable, self._is_complete = None, True, False
 
     def _stop_watching(self, view: View) -> None:
-        """Check everything from now on (W3)."""
+        """Stop watching the root and log that; from now on check every directory."""
         self.close()
         events.emit("memory_not_watched", scope=view.scope)
 
     def _collect_changes(self, watch: Watch, view: View) -> None:
-        """Collect changes from the watch; after an overflow, from a full check (W1)."""
+        """Add the changes that the watch reports to `pending`; after an overflow, those of a full check."""
         changed = watch.read_changes()
         self._is_complete &= changed is not None
         for directory, names in (changed or {}).items():
@@ -283,11 +299,11 @@ class WatchedRoot(ScanPlan):
 
 
 class CatalogWatcher:
-    """The watched roots of a state, for all threads of a process. The state closes it.
+    """The watched roots of a state, for all threads of a process. Closing the state closes it.
 
     Args:
-        state: has the catalog; state and roots stay open.
-        clock: monotonic seconds.
+        state: has the catalog; state and roots must stay open.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, state: State, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -303,14 +319,14 @@ class CatalogWatcher:
 
         Args:
             root: the root.
-            policy: defines the trust of files, and how long they are retained.
+            policy: defines the trust of the root's files, and how long entries are retained.
             deadline: limit of the update.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
             Cancelled, DeadlineExceeded: `deadline` ended.
 
-        Cost: with a watch, about 50 µs if nothing changed; otherwise a `newfstatat` for each directory.
+        Cost: with a watch, about 50 µs if nothing changed; otherwise one `newfstatat` for each directory.
         """
         watched = self._get_watched(root)
         with acquire_lock(watched.lock, deadline):
@@ -325,7 +341,9 @@ class CatalogWatcher:
         return view
 
     def open_current_view(self, root: BoundRoot, policy: Policy) -> View:
-        """Return the completely updated view of a root (`upkeep.open_view`), for a caller that will write.
+        """Return the completely updated view of a root, for a caller that is about to write.
+
+        In contrast to `open_view`, the update has no time limit.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
@@ -347,7 +365,7 @@ class CatalogWatcher:
             return self._watched[of]
 
     def close(self) -> None:
-        """Stop watching everything, and end a running sweep; harmless when repeated."""
+        """Stop watching all roots, and end a running check of all files; more calls have no effect."""
         with self._lock:
             self._is_closed = True
             sweeping, cancel = self._sweep_thread, self._cancel
@@ -367,7 +385,10 @@ class CatalogWatcher:
         return open_view_in_time(self._state, root, policy, deadline, watched)
 
     def _start_sweep(self, watched: WatchedRoot, root: BoundRoot, policy: Policy) -> None:
-        """Start a sweep, unless one is running; if no thread can be started, leave it for later."""
+        """Start checking all files in a background thread, unless such a thread is running.
+
+        If no thread can be started, a later call starts it.
+        """
         with self._lock:
             if self._is_closed or (self._sweep_thread is not None and self._sweep_thread.is_alive()):
                 return
@@ -385,7 +406,10 @@ class CatalogWatcher:
                 self._sweep_thread = None
 
     def _sweep(self, watched: WatchedRoot, root: BoundRoot, policy: Policy, deadline: Deadline) -> None:
-        """Check every directory and file (W4) concurrently with other threads; then update their rows."""
+        """Check every directory and file of a root, and update the rows of changed ones.
+
+        Other threads can use the root during the check.
+        """
         try:
             view = open_stale_view(self._state, root, policy)
             found = {*view.find_stale(), *view.find_edited(deadline)}
@@ -400,12 +424,15 @@ class CatalogWatcher:
 
 
 def get_watcher(state: State) -> CatalogWatcher:
-    """Return the watcher that all users of a state in this process share; it is closed with the state."""
+    """Return the watcher of a state, which all threads of this process share; closing the state closes it."""
     return cast("CatalogWatcher", state.get_resource("looks", lambda: CatalogWatcher(state)))
 
 
 def _check_result(number: int) -> int:
-    """Return the result of a call of the C library.
+    """Return the result of a call of the C library, unless it reports an error.
+
+    Args:
+        number: the result; negative after an error.
 
     Raises:
         OSError: the call failed.

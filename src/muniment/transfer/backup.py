@@ -4,27 +4,29 @@ A backup is a tar. Its last member is a manifest with the size and digest of eve
 
     home/…                `user/`, `projects/`, `policies/`, `projects.json` and `config.toml`
     outside/SCOPE/…       a root that `config.toml` binds outside the home
-    state/ledger.db       a copy that SQLite makes while the locks of all roots are held, so that it contains
-                          no partial commit; and `state/audit.key`, which is required to verify it
+    state/ledger.db       a copy that SQLite makes while all roots are locked, so that it contains no partial
+                          commit; and `state/audit.key`, which is required to verify the ledger
     muniment-backup.json  the manifest
 
-K1 While the backup is written, no commit runs in any root. Every acknowledged commit is in it, complete.
+K1 While the backup is written, no commit runs in any root. Every commit that was reported as done before is
+   in the backup, complete.
 K2 Only regular files are included. Links and special files are skipped and reported.
 K3 Not included: keys of model servers, tokens of the daemon, models, and the catalog, which is rebuilt.
 
 R1 Restore first reads the whole backup. Every member must be a regular file, occur once, stay inside its
-   folder and match the manifest byte for byte. The files are written to a directory next to the home, the
-   ledger's chain of records is verified there, and one rename makes it the home. On any error nothing
-   remains.
+   folder and match the manifest byte for byte. The files are written to a directory next to the home. The
+   audit records of the ledger are verified there, and then one rename makes the directory the home. On any
+   error nothing remains.
 R2 The home must be missing or empty. Restore stops after `RESTORE_SECONDS`, regardless of the backup size.
-R3 The ledger stores paths of directories. Restore replaces the old paths with those of the new home.
-   A root outside the old home is restored to `restored/SCOPE` in the new home, and `config.toml` binds it
-   there.
-R4 The ledger contributes rows only, never code. A schema that no migration creates is rejected before any
-   other statement runs on it (`store/schema.py`), and so are rows that SQLite's own checks report as damaged.
+R3 The ledger stores paths of directories. Restore replaces the old paths with those of the new home. A root
+   outside the old home is restored to `restored/SCOPE` in the new home, and `config.toml` binds the scope to
+   that path.
+R4 The ledger contributes rows only, never code. If its schema is not one that a migration creates, it is
+   rejected before any other statement runs on it (`store/schema.py`). So are rows that SQLite reports as
+   damaged.
 
-Not protected: the backup itself. It contains the ledger's key, so anyone who has it can read everything and
-create another backup that verifies. Store it as carefully as the home.
+Not protected: the backup itself. It contains the ledger's key, so anyone who has the backup can read
+everything and create another backup that verifies. Store a backup as carefully as the home.
 """
 
 from __future__ import annotations
@@ -77,13 +79,16 @@ MAX_FILES: Final = 200_000
 MAX_MANIFEST_BYTES: Final = 268_435_456
 MAX_LEVELS: Final = 64
 MAX_NAME_BYTES: Final = 4_096
-"""Limits of a restore. The shipped policies allow 20 000 files per scope."""
+"""Limits of a restore: files, bytes of the manifest, levels of folders and bytes of a name.
+
+The shipped policies allow 20 000 files per scope.
+"""
 
 SCRATCH_PREFIX: Final = ".muniment-copy-"
 """Prefix of the temporary directory with the copy of the ledger during a backup."""
 
 MAX_HEADER_BYTES: Final = 16_384
-"""Limit of the extra tar headers of one file, such as a long name, in bytes."""
+"""Maximum number of bytes of the extra tar headers of one file, such as a long name."""
 
 _HEADERS: Final = frozenset(
     {
@@ -96,20 +101,21 @@ _HOME_MEMBERS: Final = ("user", "projects", "projects.json", "policies", "config
 _MEMORY: Final = "memory"
 _VERSION_BYTES: Final = 4
 _HEADER_BYTES: Final = 64
-"""Length of a database header up to and including `user_version`, in bytes. Version 0: not a ledger."""
+"""Bytes of a database header up to and including `user_version`, which is 0 if it is not a ledger."""
 
 _BLOCK: Final = 1_048_576
 
 
 @dataclass(slots=True)
 class BackupSummary:
-    """The contents of a backup.
+    """The contents of a backup that was written or restored.
 
     Attributes:
-        files: number of files, without the manifest.
-        head: the end of the chain of records. Store it elsewhere to recognise this backup later.
-        outside: scopes whose roots are outside the home.
-        notes: skipped files, with the reasons.
+        files: the number of files, without the manifest.
+        size: the bytes of these files.
+        head: the last audit record. Store it outside the backup to check later that the backup is the same.
+        outside: the scopes whose roots were outside the home.
+        notes: skipped files with the reasons, and changes to `config.toml` that the user must make.
     """
 
     files: int = 0
@@ -132,25 +138,25 @@ def back_up(
     deadline: Deadline,
     observe: Callable[[int], None] = lambda _: None,
 ) -> BackupSummary:
-    """Write a backup of a home. Writers wait meanwhile.
+    """Write a backup of a home. Commits wait until the backup is complete.
 
     Args:
-        home: the home in `settings`.
+        home: the directory of the home.
         state: the open state of the home.
-        outside: directories that `config.toml` binds, by scope. Directories inside the home are not added
+        outside: the directories that `config.toml` binds, by scope. Directories inside the home are not added
             twice.
-        file: empty, and open for writing.
+        file: an empty file that is open for writing.
         scratch: a directory for the temporary copy of the ledger.
-        deadline: how long to wait for writers.
-        observe: called with the number of additional files read.
+        deadline: the time until which the backup waits for the locks of the roots.
+        observe: called with the number of files read since the last call.
 
     Raises:
-        ManagedMemoryUnavailable: a root or the state cannot be read or locked, with the reason.
+        ManagedMemoryUnavailable: a root or the state cannot be read or locked; the text states the reason.
         PathEscape: a root was moved meanwhile.
-        DeadlineExceeded, Cancelled: another process held the lock of a root.
+        DeadlineExceeded, Cancelled: another process did not release the lock of a root in time.
         OSError: the file cannot be written.
 
-    Cost: reads everything once, under the locks.
+    Cost: reads every file once, while all roots are locked.
     """
     real = Path(os.path.realpath(home))
     outside_roots = {scope: path for scope, path in outside.items() if not _is_inside_home(path, real)}
@@ -178,7 +184,7 @@ def back_up(
 
 
 def _is_inside_home(path: Path, real_home: Path) -> bool:
-    """Return whether the backup of the home already includes a bound root."""
+    """Return whether a bound root is inside the home, so that the backup of the home already includes it."""
     real = Path(os.path.realpath(path))
     return any(real.is_relative_to(real_home / top) for top in ("user", "projects"))
 
@@ -187,9 +193,9 @@ def _is_inside_home(path: Path, real_home: Path) -> bool:
 def _lock_and_copy(
     home: Path, outside_roots: Mapping[str, Path], deadline: Deadline, copy: Callable[[], None]
 ) -> Iterator[Mapping[str, Path]]:
-    """Lock all roots and copy the ledger; yield the roots by member name.
+    """Lock all roots and copy the ledger, then yield the roots by their names in the backup.
 
-    Retries if a root is added before the copy is complete.
+    If a root is added before the copy is complete, the function locks and copies again.
     """
     while True:
         deadline.check()
@@ -208,7 +214,7 @@ def _lock_and_copy(
 
 
 def _list_roots(home: Path, outside_roots: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the directories that commits write to, by member name."""
+    """Return the directories that commits write to, by their names in the backup."""
     home_roots = [home / "user", *sorted((home / "projects").glob(f"*/{_MEMORY}"))]
     found = {f"home/{each.relative_to(home)}": each for each in home_roots}
     found |= {f"{OUTSIDE_FOLDER}/{scope}": path for scope, path in outside_roots.items()}
@@ -232,12 +238,12 @@ def _copy_ledger(state: State, path: Path) -> None:
             is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
             if not is_full:
                 raise
-    if is_full:  # The disk of the copy, which may differ from that of the state.
+    if is_full:  # The disk of the copy is full; it may differ from the disk of the state.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class _Archive:
-    """A backup that is being written."""
+    """A backup that is being written to a tar."""
 
     def __init__(self, file: IO[bytes], observe: Callable[[int], None]) -> None:
         self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115  see `finish`
@@ -246,7 +252,12 @@ class _Archive:
         self._notes: list[str] = []
 
     def add_tree(self, name: str, path: Path) -> None:
-        """Add a file, or a directory with its contents; note links and special files inside it."""
+        """Add a file, or a directory with its contents. Links and special files in it are skipped and noted.
+
+        Args:
+            name: the name in the backup.
+            path: the file or directory; nothing is added if it is missing.
+        """
         # The operator's own links, for example to another disk, are followed.
         path = Path(os.path.realpath(path))
         if path.is_dir():
@@ -254,16 +265,21 @@ class _Archive:
                 self._walk(name, fd, 0)
         elif path.exists():
             with os.fdopen(os.open(path, READ_FLAGS), "rb") as file:
-                data = file.read()  # Read at once, as in `_add_regular_file`.
+                data = file.read()  # Read as a whole, as in `_add_regular_file`.
             self._add(name, io.BytesIO(data), len(data))
 
     def add_large(self, name: str, path: Path) -> None:
-        """Add a file that no other process writes."""
+        """Add a file that may be too large for memory and that no other process writes.
+
+        Args:
+            name: the name in the backup.
+            path: the file.
+        """
         with os.fdopen(os.open(path, READ_FLAGS), "rb") as file:
             self._add(name, file, os.fstat(file.fileno()).st_size)
 
     def finish(self, manifest: Mapping[str, Any]) -> BackupSummary:
-        """Write the manifest and close the archive."""
+        """Write the manifest, close the archive and return its contents."""
         data = json.dumps(manifest, indent=1, sort_keys=True).encode()
         member = tarfile.TarInfo(MANIFEST)
         member.mode, member.size = 0o600, len(data)
@@ -284,7 +300,7 @@ class _Archive:
                     self._add_regular_file(member_name, name, folder)
                 else:
                     self._notes.append(
-                        f"skipped {printable(member_name)}: not a regular file, or nested too deeply"
+                        f"skipped {printable(member_name)}: not a regular file, or nested in too many folders"
                     )
             except FileNotFoundError:
                 continue  # Deleted meanwhile by the user: no commit is running.
@@ -297,7 +313,7 @@ class _Archive:
         with os.fdopen(os.open(name, READ_FLAGS, dir_fd=folder), "rb") as file:
             status = os.fstat(file.fileno())
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-                data = file.read()  # Read at once: the user may write it meanwhile.
+                data = file.read()  # Read as a whole: the user may write to the file meanwhile.
                 self._add(member_name, io.BytesIO(data), len(data))
             else:
                 self._notes.append(f"skipped {printable(member_name)}: the file has a second hard link")
@@ -322,20 +338,21 @@ def restore(
     check: Callable[[Path], object] = lambda _: None,
     observe: Callable[[int], None] = lambda _: None,
 ) -> BackupSummary:
-    """Restore a home from a backup (R1 to R4).
+    """Restore a home from a backup, after checking that the backup is complete and unchanged.
 
     Args:
-        home: missing or empty.
+        home: the directory of the new home; it must be missing or empty.
         file: a backup from an untrusted source.
-        deadline: the deadline of the restore.
-        check: called with the new home before the rename; raises `ConfigInvalid` if it cannot be used.
-        observe: called with the number of additional files written.
+        deadline: the time at which the restore stops.
+        check: called with the restored directory before it becomes the home; raises `ConfigInvalid` if the
+            home would not work.
+        observe: called with the number of files written since the last call.
 
     Raises:
-        ConfigInvalid: the home is not empty, or the file is not a complete backup. Nothing remains of it.
-        StateTooNew: a newer version of Muniment wrote it. Nothing remains of it.
-        ManagedMemoryUnavailable: the disk cannot be written. Nothing remains of it.
-        DeadlineExceeded, Cancelled: the deadline passed. Nothing remains of it.
+        ConfigInvalid: the home is not empty, or the file is not a valid backup. The home is unchanged.
+        StateTooNew: a newer version of Muniment wrote the backup. The home is unchanged.
+        ManagedMemoryUnavailable: the disk cannot be written. The home is unchanged.
+        DeadlineExceeded, Cancelled: the deadline passed. The home is unchanged.
     """
     _require_empty(home)
     real = Path(os.path.realpath(home))
@@ -368,7 +385,12 @@ def _require_empty(home: Path) -> None:
 
 @contextmanager
 def _translate_errors(home: Path) -> Iterator[None]:
-    """Raise `ConfigInvalid` for an invalid file and `ManagedMemoryUnavailable` for a failed disk."""
+    """Convert errors of the `with` block to Muniment errors.
+
+    Raises:
+        ConfigInvalid: the backup is invalid.
+        ManagedMemoryUnavailable: the disk cannot be written.
+    """
     try:
         yield
     except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
@@ -379,27 +401,35 @@ def _translate_errors(home: Path) -> Iterator[None]:
 
 
 class ShortHeader(tarfile.TarInfo):
-    """A member of an untrusted tar with headers of limited size.
+    """A member of an untrusted tar whose headers have a limited size.
 
-    Some Python versions need quadratic time to read a long header (CVE-2024-6232), and all read it into
-    memory.
+    Some Python versions need quadratic time to read a long header (CVE-2024-6232), and all versions read a
+    header into memory.
     """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Parse one header block; see `tarfile`."""
+        """Parse one header block as `tarfile.TarInfo.frombuf` does.
+
+        Raises:
+            tarfile.ReadError: the header announces extra headers that are too large.
+        """
         member = super().frombuf(buf, encoding, errors)
         if member.type in _HEADERS and member.size > MAX_HEADER_BYTES:
-            raise tarfile.ReadError(f"the header of a file is larger than {MAX_HEADER_BYTES} bytes")
+            raise tarfile.ReadError(f"a header in the archive is larger than {MAX_HEADER_BYTES} bytes")
         return member
 
 
 class _Member(ShortHeader):
-    """A regular file or its header. Any other kind raises an error as soon as it is read."""
+    """A regular file in a backup, or a header of one. Reading any other kind of member raises an error."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Parse one header block; see `tarfile`."""
+        """Parse one header block as `tarfile.TarInfo.frombuf` does.
+
+        Raises:
+            tarfile.ReadError: the member is not a regular file, or its headers are too large.
+        """
         member = super().frombuf(buf, encoding, errors)
         if member.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.XHDTYPE}:
             raise tarfile.ReadError(f"{printable(member.name)} is not a regular file")
@@ -409,40 +439,53 @@ class _Member(ShortHeader):
 def _unpack(
     file: BinaryIO, into: Path, deadline: Deadline, observe: Callable[[int], None]
 ) -> tuple[Mapping[str, Any], BackupSummary]:
-    """Write every member to its path and check it against the manifest; return the manifest."""
+    """Write every member of a backup below `into` and check it against the manifest.
+
+    Returns:
+        The manifest, with the roots by their paths in the new home, and a summary.
+    """
     found: dict[str, tuple[int, str]] = {}
     with tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive:
         while (member := archive.next()) is not None and member.name != MANIFEST:
             source = None if member.issparse() else archive.extractfile(member)
             if source is None or len(found) >= MAX_FILES:
                 raise ValueError(
-                    f"{printable(member.name)} is not a regular file, or more than {MAX_FILES} files"
+                    f"{printable(member.name)} is not a regular file, or there are over {MAX_FILES} files"
                 )
             deadline.check()
             if member.size > shutil.disk_usage(into).free:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # Before it fills a shared disk.
+                # Raised before the file fills a shared disk.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             found[member.name] = (member.size, _write_member(source, into, member.name, deadline))
             observe(1)
         content = None if member is None else archive.extractfile(member)
         if member is None or content is None or member.size > MAX_MANIFEST_BYTES:
-            raise ValueError("the manifest at its end is missing: the file is truncated")
+            raise ValueError("the manifest at the end is missing: the file is truncated")
         manifest = json.loads(content.read())
         if archive.next() is not None:
-            raise ValueError("data after the manifest")
+            raise ValueError("unexpected data after the manifest")
     done = BackupSummary(len(found), sum(size for size, _ in found.values()))
     return _check_manifest(manifest, found), done
 
 
 def _check_manifest(manifest: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
-    """Return the manifest if it lists exactly the files found."""
+    """Return the validated manifest, with the roots by their paths in the new home.
+
+    Args:
+        manifest: the decoded JSON.
+        found: the size and digest of each member that was read.
+
+    Raises:
+        ValueError: the manifest is invalid, or does not list exactly the members that were read.
+    """
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"the manifest has an unknown format; expected {FORMAT}")
     files, roots = manifest.get("files"), manifest.get("roots")
     texts = [manifest.get("home"), *(roots.values() if isinstance(roots, dict) else [None])]
     is_valid = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)
     if not (is_valid and isinstance(files, dict) and isinstance(roots, dict)):
-        raise ValueError("invalid manifest")
-    written = {name: list(each) for name, each in found.items()}  # In the form that JSON returns.
+        raise ValueError("the manifest has no valid members `home`, `roots` and `files`")
+    written = {name: list(each) for name, each in found.items()}  # As lists, because JSON has no tuples.
     if files != written:
         wrong = min(name for name in {*written, *files} if written.get(name) != files.get(name))
         raise ValueError(f"{printable(wrong)} does not match the manifest")
@@ -455,10 +498,10 @@ def _check_manifest(manifest: Any, found: Mapping[str, tuple[int, str]]) -> Mapp
 
 
 def _resolve_member_path(name: str) -> Path:
-    """Return the path of a member in the new home.
+    """Return the path of a member of a backup, relative to the new home.
 
     Raises:
-        ValueError: the name is not allowed in a backup.
+        ValueError: a backup never contains a member with this name.
     """
     parts = name.split("/")
     is_long = len(os.fsencode(name)) > MAX_NAME_BYTES or len(parts) > MAX_LEVELS
@@ -473,11 +516,15 @@ def _resolve_member_path(name: str) -> Path:
             return Path(RESTORED_FOLDER, *parts[1:])
         case ["state", ("ledger.db" | "audit.key") as own]:
             return Path("state", own)
-    raise ValueError(f"{printable(name)} is not a file name of a memory")
+    raise ValueError(f"{printable(name)} is not the name of a file that a backup contains")
 
 
 def _write_member(source: IO[bytes], into: Path, name: str, deadline: Deadline) -> str:
-    """Write a new file and return its digest; a duplicate name or a folder is a `ValueError`."""
+    """Write a member of a backup to a new file and return its digest.
+
+    Raises:
+        ValueError: the name occurs twice or is also a folder, or a backup never contains it.
+    """
     digest, path = hashlib.sha256(), into / _resolve_member_path(name)
     try:
         create_private_directory(path.parent)
@@ -501,7 +548,13 @@ def _has_file_as_parent(path: Path, into: Path) -> bool:
 def _rebase_ledger(
     staging: Path, home: Path, manifest: Mapping[str, Any], done: BackupSummary, deadline: Deadline
 ) -> None:
-    """Check the schema and rows of the ledger (R4), and replace its roots with those of the new home."""
+    """Check the ledger of a backup, and replace its paths with those of the new home.
+
+    The schema must be one that a migration creates, and rows and audit records must be intact.
+
+    Raises:
+        ConfigInvalid: the ledger is empty, damaged or changed.
+    """
     old = os.fsencode(manifest["home"])
     new_roots = {
         os.fsencode(path): os.fsencode(home / new_path) for new_path, path in manifest["roots"].items()
@@ -534,12 +587,15 @@ def _rebase_ledger(
             f"the ledger of the backup cannot be used: {error.reason}; nothing was restored"
         ) from error
     for created in [each for each in directory.iterdir() if each.name not in {LEDGER_NAME, KEY_NAME}]:
-        # Files that the checks created. Without them a new series of events starts with the first use.
+        # The checks created these files. Without them, a new series of events starts with the first use.
         created.unlink()
 
 
 def _rebind_roots(staging: Path, home: Path, done: BackupSummary, deadline: Deadline) -> None:
-    """Bind the roots from outside to their restored paths in `config.toml`, or note that the user has to."""
+    """Bind roots from outside the old home to their restored paths in `config.toml`.
+
+    If `config.toml` cannot be changed safely, note the line that the user must add.
+    """
     path, restored = staging / "config.toml", staging / RESTORED_FOLDER
     done.outside = tuple(sorted(each.name for each in restored.iterdir())) if restored.is_dir() else ()
     if path.exists() and path.stat().st_size > MAX_CONFIG_BYTES:

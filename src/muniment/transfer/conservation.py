@@ -1,8 +1,8 @@
-"""Compare the input of an import with the memory: no line of a source is lost without a report.
+"""Compare the source of an import with the memory: no line of the source is lost without a report.
 
-The check does not know why a text was left out. Therefore it also covers unexpected formats and bugs. A line
-counts as imported if an entry has it as a line or as a value of its front matter, ignoring white space and
-list markers. For JSON the texts and numbers count instead of lines.
+The check does not use the reason why a text was left out, so it also covers unexpected formats and bugs. A
+line counts as imported if an entry has it as a line or as a value of its front matter. White space and list
+markers are ignored. For JSON, the strings and numbers count instead of lines.
 
 Separate from `importing.py`, which creates the entries: this module only compares the result.
 """
@@ -23,18 +23,18 @@ _MARKER: Final = re.compile(
     r"(?:[-*+>\u2022]|#{1,6}|[0-9]{1,9}[.)])?\s*(?:\[[ xX]\]\s+)?(?:\[[0-9-]{10}\]\.?\s*)?"
 )
 _MAX_LISTED_KEYS: Final = 12
-"""Limit of the keys that one line of the report lists."""
+"""Maximum number of keys that one line of the report lists."""
 
 _KEY_CHARS: Final = 40
 
 
 class MissingLines(NamedTuple):
-    """Lines of a source that are neither in the memory nor in a reported item.
+    """Lines of a source file that are neither in the memory nor in a reported item.
 
     Attributes:
-        name: of the file.
-        lines: their numbers, such as `2-4, 7`; for a JSON list the numbers of its members.
-        reason: what kind of lines they are.
+        name: the name of the file.
+        lines: the numbers of the lines, such as `2-4, 7`; for a JSON list, the numbers of its members.
+        reason: the kind of lines, for the report, such as `separators`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class MissingLines(NamedTuple):
 
 
 class ImportedText:
-    """The lines that are in the memory and, for each file, the lines of reported items."""
+    """The lines that an import wrote to the memory, and the lines of the items that it reported."""
 
     def __init__(self) -> None:
         self._imported: set[int] = set()
@@ -54,17 +54,22 @@ class ImportedText:
         self._imported |= _hash_lines(texts)
 
     def add_reported(self, name: str, *texts: str) -> None:
-        """Count the texts of a reported item as reported, only for its file.
+        """Count the texts of an item in the report as reported, only for the file of the item.
 
         Args:
-            name: of the item: a file and a number, or, for JSON, any other name.
-            texts: of the item.
+            name: the name of the item: a file and a number, such as `a.md:3`; for JSON, it can be any other
+                name.
+            texts: the texts of the item.
         """
         numbered = re.fullmatch(r"(.+):[0-9]+", name, re.DOTALL)
         self._reported.setdefault(numbered[1] if numbered else "", set()).update(_hash_lines(texts))
 
     def add_entry(self, data: bytes | str) -> None:
-        """Count the body and the front matter of an entry as imported."""
+        """Count the body and the front matter of an entry as imported.
+
+        Args:
+            data: the file of the entry.
+        """
         entry = parse(data)
         self.add(
             "---", entry.body, *entry.keywords, *filter(None, (entry.name, entry.description, entry.type))
@@ -72,7 +77,12 @@ class ImportedText:
         self.add(*(str(end) for end in (entry.expires, entry.ends) if end is not None))
 
     def is_covered(self, text: str, name: str) -> bool:
-        """Return whether a text of a file is imported or reported, as a whole or line by line."""
+        """Return whether a text of a file was imported or reported, as a whole or each of its lines.
+
+        Args:
+            text: the text.
+            name: the name of its file.
+        """
         flat = clean_line(text)
         named = self._reported.get(name, set())
         if not flat or any(
@@ -85,11 +95,11 @@ class ImportedText:
     def find_missing(
         self, files: Mapping[str, bytes], reported: Iterable[str] = ()
     ) -> Iterator[MissingLines]:
-        """Yield the lines of some files that were not imported.
+        """Yield the lines of the source files that were neither imported nor reported.
 
         Args:
-            files: the bytes of each, by its name.
-            reported: files that the report lists as a whole.
+            files: the bytes of each file, by name.
+            reported: the names of files that the report lists as a whole; they are not compared.
 
         Cost: linear.
         """
@@ -147,13 +157,16 @@ class ImportedText:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The members of a JSON object; a key may occur twice, and no value is dropped."""
+    """The members of a JSON object as a list, so that a key that occurs twice loses no value."""
 
     members: list[tuple[str, object]]
 
 
 def _collect_leaves(number: int, row: object) -> Iterator[tuple[int, str, str]]:
-    """Yield the texts and numbers in a JSON value with their row and key. Rows of a list are numbered."""
+    """Yield each string and number in a JSON row, with the number of the row and its key.
+
+    If the row contains a list of rows, those rows are numbered instead.
+    """
     stack: list[tuple[int, str, object, bool]] = [(number, "a row", row, True)]
     while stack:
         row_number, key, value, is_top = stack.pop()
@@ -192,7 +205,7 @@ def _list_keys(keys: Iterable[str]) -> str:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as ranges, such as `2-4, 7`."""
+    """Return line numbers as text with ranges, such as `2-4, 7`."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:

@@ -1,22 +1,22 @@
-"""Parse the files of other memory tools into items. Pure. Every text is untrusted.
+"""Parse the files of other memory tools into items, without side effects. Every text is untrusted.
 
 | format | its files | an item is |
 |---|---|---|
 | `markdown` | a tree of text files | a file, or a part of it |
 | `claude-code` | the auto memory of Claude Code, `~/.claude/projects/<project>/memory/` | a topic file |
 | `mcp-memory` | `memory.jsonl` of `@modelcontextprotocol/server-memory` | an entity with its observations |
-| `mem0` | the response of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
-| `chatgpt` | `conversations.json` of an export; or saved memories as text, one a line | a saved memory |
+| `mem0` | the response of `Memory.get_all()`, or of `/v3/memories/` of the mem0 platform | a row |
+| `chatgpt` | `conversations.json` of an export; or saved memories as text, one per line | a saved memory |
 | `basic-memory` | a vault of Basic Memory | a note |
 | `muniment` | the output of `muniment export` | an entry, byte for byte |
 
-Every text here is hostile. A file in another format, too deep or too long, becomes an item with a `problem`,
-never an error that stops the others. Memory and time are limited by the constants below and by those of the
-reader of the files (`transfer/sources.py`).
+Every text may be hostile. A file that has another format, is nested too deeply or is too long becomes an item
+with a `problem`. It never raises an error that stops the other files. Memory and time are limited by the
+constants below and by those of `transfer/sources.py`, which reads the files.
 
 Sources: code.claude.com/docs/en/memory; modelcontextprotocol/servers, src/memory; mem0ai/mem0,
 mem0/memory/main.py and docs/openapi.json; basicmachines-co/basic-memory, docs/NOTE-FORMAT.md. OpenAI
-documents no format: that of ChatGPT is read from exports of 2025 and 2026.
+documents no format: the one of ChatGPT was derived from exports of 2025 and 2026.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from muniment.transfer.source_text import (
 )
 
 MAX_TEXT_BYTES: Final = 1_048_576
-"""Limit of the bytes of one markdown file, as for any entry. A larger file is rejected."""
+"""Maximum number of bytes of one text file, as for any entry. A larger file is rejected."""
 
 MAX_JSON_BYTES: Final = 67_108_864
-"""Limit of the bytes of a JSON file that is read at once: about 300 000 facts."""
+"""Maximum number of bytes of a JSON file that is read as a whole: about 300 000 facts."""
 
 MAX_CONVERSATION_BYTES: Final = 33_554_432
-"""Limit of the bytes of one conversation. A file of conversations has no limit and is read one by one."""
+"""Maximum number of bytes of one conversation. Conversations are read one by one; their file has no limit."""
 
 _INVALID_JSON: Final = "not valid JSON"
 _OTHER_FILE: Final = "not a file of this format"
@@ -63,23 +63,23 @@ _OTHER_FILE: Final = "not a file of this format"
 
 @dataclass(frozen=True, slots=True)
 class SourceItem:
-    """One memory of a source.
+    """One memory of another tool: a fact to import, or the reason why it is not imported.
 
     Attributes:
-        name: its name in the report, for users who search for it in the source.
-        text: its text; for an `entry` its body.
-        title: its title in the source; empty if it has none.
-        description: its description in the source, one line; empty if it has none.
+        name: the name in the report, by which users find the item in the source.
+        text: the fact; if `entry` is set, the body of that entry.
+        title: the title in the source; empty if it has none.
+        description: the description in the source, one line; empty if it has none.
         type: one of `content.entry.TYPES`, or None.
-        keywords: its tags.
-        expires, ends: see `content.entry.Entry`; empty if it does not expire.
-        path: path of its file in the source, `/`-separated; empty if it does not have a separate file.
+        keywords: the tags in the source.
+        expires, ends: the dates as in `content.entry.Entry`; empty if it does not expire or end.
+        path: the path of its file in the source, `/`-separated; empty if it does not have a separate file.
         when: the day on which it was created or changed, according to the source. Not verified.
         problem: why it cannot be imported; empty if no problem is known.
         skipped: why it is skipped on purpose; the report lists it, but it is not an error.
-        parts: strings of the source that the text consists of, if its lines differ from those of the source.
+        parts: the strings of the source that `text` consists of, if `text` has other lines than the source.
         entry: for an export, the complete file to restore at `path`.
-        trust: for an export, the trust that it claims.
+        trust: for an export, the trust that the export claims for the entry.
     """
 
     name: str
@@ -100,31 +100,34 @@ class SourceItem:
 
 
 class Document(Protocol):
-    """A file of a source; it can be read once."""
+    """A file of a source, which can be read once."""
 
     @property
     def name(self) -> str:
-        """Return its path in the source, `/`-separated; it may contain any character."""
+        """Return the path of the file in the source, `/`-separated; it may contain any character."""
 
     @property
     def problem(self) -> str:
-        """Return why it cannot be read; empty if it can."""
+        """Return why the file cannot be read; empty if it can."""
 
     def head(self) -> bytes:
-        """Return some of its first bytes without consuming them."""
+        """Return some of the first bytes of the file without consuming them."""
 
     def data(self, limit: int) -> bytes:
-        """Return all bytes.
+        """Return all bytes of the file.
+
+        Args:
+            limit: the maximum number of bytes.
 
         Raises:
-            ValueError: it is larger than `limit` bytes, or cannot be read, with the reason.
+            ValueError: the file is larger than `limit`, or cannot be read; the text states the reason.
         """
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield its bytes in blocks.
+        """Yield the bytes of the file in blocks.
 
         Raises:
-            ValueError: it cannot be read, with the reason.
+            ValueError: the file cannot be read; the text states the reason.
         """
 
 
@@ -132,7 +135,7 @@ Parser = Callable[[Iterable[Document]], Iterator[SourceItem]]
 
 
 def _make_parser(parse_document: Callable[[str, str], Iterator[SourceItem]], limit: int) -> Parser:
-    """Return a parser that reads documents one by one, by name and text."""
+    """Return a parser that decodes each document and passes its name and text to `parse_document`."""
 
     def parser(documents: Iterable[Document]) -> Iterator[SourceItem]:
         for document in documents:
@@ -143,7 +146,7 @@ def _make_parser(parse_document: Callable[[str, str], Iterator[SourceItem]], lim
 
 
 def _decode_document(document: Document, limit: int) -> str | SourceItem:
-    """Return the text of a document without a byte order mark, or an item with the problem."""
+    """Return the text of a document without a byte order mark, or an item with the reason if that fails."""
     if document.problem:
         return SourceItem(document.name, problem=document.problem)
     try:
@@ -163,11 +166,11 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def parse_texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Yield text files as items, with the values of their front matter.
+    """Yield the items of text files, with the values of their front matter.
 
-    A `MEMORY.md` that is an index (only headings and lines that begin with a link) gives an item for each
-    line whose file is missing, because then the line is the only copy. The index is read last, when all names
-    are known.
+    A `MEMORY.md` that contains only headings and lines with a link is an index of the other files. Each of
+    its lines becomes an item only if the linked file is missing, because then the line is the only copy.
+    Indexes are read last, when all file names are known.
     """
     names: set[str] = set()
     indexes: list[tuple[str, ParsedText]] = []
@@ -190,7 +193,7 @@ def parse_texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
 
 
 def _is_note(text: str) -> bool:
-    """Return whether it is a note of Basic Memory, which itself drops NUL."""
+    """Return whether a text is a note of Basic Memory with NUL characters. Basic Memory drops them."""
     return "\0" in text and "permalink:" in text[:1_000]
 
 
@@ -212,7 +215,7 @@ def _parse_index(name: str, parsed: ParsedText, names: Collection[str]) -> Itera
 
 
 def _parse_file(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
-    """Yield the items of a file: the file itself, or its parts."""
+    """Yield the items of a text file: the file as a whole, or each of its parts."""
     values = parsed.by_key
     parts = list(split_parts(parsed))
     is_whole = len(parts) == 1
@@ -221,7 +224,7 @@ def _parse_file(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
     extra_text: list[str] = []
     if end is not None and end.text and not expires:
         extra_text = [f"{EXPIRY_KEY}: {end.text}"]
-        reason = "this `expires` is not a date such as 2026-12-31: it is stored as text, not applied"
+        reason = "the value of `expires` is not a date such as 2026-12-31: stored as text, not applied"
         yield SourceItem(f"{name}:{end.line}", skipped=reason)
     for number, part in enumerate(parts or [TextPart(1, "")]):
         item = SourceItem(
@@ -254,7 +257,10 @@ def _get_scalar(values: _Values, key: str) -> str:
 
 
 def _find_type(values: _Values) -> str | None:
-    """Return the type. Newer versions of Claude Code put it below `metadata`."""
+    """Return the entry type in the front matter, or None.
+
+    Newer versions of Claude Code put the type under `metadata`.
+    """
     found = [_get_scalar(values, "type")]
     if "metadata" in values:
         found += _METADATA_TYPE.findall("\n".join([values["metadata"].text, *values["metadata"].raw]))
@@ -271,7 +277,7 @@ def _clean_tags(tags: object) -> tuple[str, ...]:
 
 
 def _parse_day(when: object) -> str:
-    """Return the day at the start of a timestamp, or an empty string."""
+    """Return the day at the start of a timestamp, such as `2026-12-31`; empty if it has none."""
     found = _DAY.match(when) if isinstance(when, str) else None
     with suppress(ValueError):
         return str(date.fromisoformat(found[0])) if found else ""
@@ -281,19 +287,19 @@ def _parse_day(when: object) -> str:
 # -- JSON --------------------------------------------------------------------------------------------
 
 _ROWS: Final = ("results", "memories", "data")
-"""Keys under which a response of mem0 has its rows."""
+"""Keys under which a response of mem0 can have its rows."""
 
 _TEXTS: Final = ("memory", "content", "text", "data")
 
 
 STRUCTURE: Final = frozenset({("type", "entity"), ("type", "relation")})
-"""Members of JSON rows that state the kind of row and contain no fact."""
+"""Key and value of JSON members that state the kind of a row and contain no fact."""
 
 
 def _parse_mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
-    """Yield entities, one per line or from a response of `read_graph`.
+    """Yield one item per entity of a server-memory file, with its observations and outgoing relations.
 
-    A relation belongs to its source entity.
+    The file has one entity or relation per line, or is a response of the tool `read_graph`.
     """
     kinds: dict[str, dict[str, None]] = {}
     facts: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -327,7 +333,7 @@ def _parse_mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
 
 
 def _read_observations(row: Mapping[str, Any]) -> list[str] | None:
-    """Return the texts of the observations of an entity, or None if one cannot be read."""
+    """Return the texts of the observations of an entity, or None if one of them cannot be read."""
     found = row.get("observations", row.get("contents", []))
     texts_of_row: list[str] = []
     for each in found if isinstance(found, list) else [found]:
@@ -364,11 +370,18 @@ def _read_graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | So
 def read_json_rows(
     name: str, text: str, hook: Callable[[list[tuple[str, Any]]], object] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the JSON documents of a file in order; they may share a line or span several.
+    """Yield the JSON documents of a file in order, each with its name.
 
-    Each has a name: the file and the line. If the file is a single list, its members are yielded one by one,
-    named by their number. If a document cannot be read, its line is yielded as None, and reading continues
-    after it.
+    Documents may share a line or span several lines.
+
+    A name consists of the file and the line, such as `memory.jsonl:2`. If the file is a single list, the
+    members of the list are yielded instead, named by their number. If a document cannot be read, None is
+    yielded for its line, and reading continues on the next line.
+
+    Args:
+        name: the name of the file.
+        text: the content of the file.
+        hook: builds the value of each JSON object from its members (`object_pairs_hook` of `json`).
 
     Cost: linear. Failed reads cover at most the text once more; after that, every line is parsed alone.
     """
@@ -400,13 +413,13 @@ def read_json_rows(
 
 
 _NOT_SPACE: Final = re.compile(r"[^\s,\x1e]")
-"""The first character of a document. RFC 7464 puts a record separator between documents."""
+"""The first character of a JSON document. RFC 7464 puts a record separator between documents."""
 
 
 def parse_mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Yield the rows of one or more responses.
+    """Yield the rows of one or more responses of mem0 as items.
 
-    For each id the newest row counts, and the report lists the others.
+    If several rows have the same id, the newest counts, and the others are yielded as skipped.
     """
     rows: dict[str, tuple[str, str, SourceItem]] = {}
     for document in documents:
@@ -444,7 +457,7 @@ def _read_mem0_rows(name: str, text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parse_mem0_row(name: str, row: object) -> tuple[SourceItem, str]:
-    """Return a row as an item, skipped if it is outdated, and the time of its last change."""
+    """Return the item of a mem0 row, skipped if the row is outdated, and the time of its last change."""
     if isinstance(row, str) and row.strip():
         return SourceItem(name, row), ""
     fact = (
@@ -473,14 +486,15 @@ _CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-[0-9]+)?\.json")
 _NUMBERED: Final = re.compile(r"\s*(?:[0-9]{1,4}[.)]|[-*+\u2022])?\s*(?:\[[0-9-]{10}\]\.?\s*)?")
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.DOTALL)
 _SAVE_MARKERS: Final = (b'"bio"', b'"model_set_context"')
-"""Bytes in every conversation in which something was saved. Other conversations are not parsed."""
+"""Bytes in every conversation in which ChatGPT saved a memory. Other conversations are not parsed."""
 
 
 def parse_chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Yield the saved memories of ChatGPT from an export, never other text of conversations.
 
-    These are all messages to the tool `bio`, in all branches, and the lists of them that a model received. An
-    export does not show what was deleted since. A text file is such a list, copied from settings.
+    Saved memories are the messages to the tool `bio` in all branches of a conversation, and the lists of
+    memories that a model received. An export does not show which of them the user deleted later. A text file
+    is a list that the user copied from the settings of ChatGPT.
     """
     for document in documents:
         if not document.problem and _CONVERSATIONS.fullmatch(document.name):
@@ -533,12 +547,16 @@ def _parse_list(name: str, text: str) -> Iterator[SourceItem]:
 
 
 def split_elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> Iterator[bytes]:
-    """Yield the objects of a JSON array as bytes, with at most one of them in memory.
+    """Yield the objects of a JSON array as bytes; only one of them is in memory at a time.
+
+    Args:
+        blocks: the bytes of the array, in blocks of any size.
+        limit: the maximum number of bytes of one object.
 
     Raises:
-        ValueError: not an array of objects, truncated inside one, or one is larger than `limit` bytes.
+        ValueError: the bytes are not an array of objects, end inside the array, or an object is too large.
 
-    Cost: linear, except for strings of many blocks. Objects are not parsed.
+    Cost: linear, except for strings that span many blocks. Objects are not parsed.
     """
     buffer, position, depth, start = b"", 0, _BEFORE_ARRAY, 0
     for block in blocks:
@@ -560,7 +578,7 @@ def split_elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES)
 
 
 _BEFORE_ARRAY: Final = -1
-"""The depth before the array."""
+"""The nesting depth before the array begins."""
 
 
 def _compute_next_depth(token: bytes, depth: int) -> int:
@@ -579,7 +597,7 @@ def _compute_next_depth(token: bytes, depth: int) -> int:
 
 
 def parse_export(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Yield the entries of an export. The trust in it is only a claim."""
+    """Yield the entries of a Muniment export. The trust that an export states is only a claim."""
     trusts: Mapping[str, object] | None = None
     for document in documents:
         if document.problem or document.name.endswith(".jsonl"):
@@ -595,7 +613,7 @@ def parse_export(documents: Iterable[Document]) -> Iterator[SourceItem]:
             continue
         header = read_json_or_none(data) if document.name == EXPORT_NAME else None
         if not isinstance(header, dict) or header.get("format") != EXPORT_FORMAT:
-            yield SourceItem(document.name, problem="not an export of this version")
+            yield SourceItem(document.name, problem="not an export of Muniment, or of a newer version")
             return
         trusts = entries if isinstance(entries := header.get("entries"), dict) else {}
 
@@ -604,7 +622,7 @@ def _parse_export_lines(name: str, text: str) -> Iterator[SourceItem]:
     head, *lines = text.split("\n")
     header = read_json_or_none(head)
     if not isinstance(header, dict) or header.get("format") != EXPORT_FORMAT:
-        yield SourceItem(name, problem="not an export of this version")
+        yield SourceItem(name, problem="not an export of Muniment, or of a newer version")
         return
     for number, line in enumerate(lines, 2):
         row = read_json_or_none(line) if line else {}
@@ -640,7 +658,11 @@ FORMATS: Final[Mapping[str, Parser]] = MappingProxyType(
 
 
 def detect_format(documents: Sequence[Document]) -> str | None:
-    """Return the format of the first documents of a source (at least one), or None if it is unknown."""
+    """Return the name of the format of a source, or None if it is unknown.
+
+    Args:
+        documents: the first documents of the source, at least one.
+    """
     if documents[0].name == EXPORT_NAME or EXPORT_FORMAT.encode() in documents[0].head()[:200]:
         return "muniment"
     if any(_CONVERSATIONS.fullmatch(each.name) for each in documents):

@@ -14,14 +14,14 @@ _GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
 
 
 class ItemOutcome(NamedTuple):
-    """The outcome of one item.
+    """The outcome of one item of an import.
 
     Attributes:
-        name: its name in the source.
-        path: path of its entry, real or in a dry run; empty without an entry.
-        reason: why it is not imported; empty if it is.
-        review: the review that it waits for; empty if none.
-        lines: lines of a file that were not imported, such as `2-4, 7`.
+        name: the name of the item in the source.
+        path: the path of its entry, also in a dry run; empty if it has no entry.
+        reason: why the item was not imported; empty if it was.
+        review: the id of the pending review with the item; else empty.
+        lines: the lines of the source file that were not imported, such as `2-4, 7`.
     """
 
     name: str
@@ -34,7 +34,10 @@ class ItemOutcome(NamedTuple):
 def report_item(
     name: str, path: str = "", reason: str = "", review: str = "", lines: str = ""
 ) -> ItemOutcome:
-    """Return the outcome of an item, with secrets removed from its texts: other people read reports."""
+    """Return the outcome of an item, without the secrets in its texts: other people may read the report.
+
+    See `ItemOutcome` for the arguments.
+    """
     return ItemOutcome(redact_secrets(name), redact_secrets(path), redact_secrets(reason), review, lines)
 
 
@@ -43,10 +46,10 @@ class ImportRequest:
     """The options of an import.
 
     Attributes:
-        format: of the items, one of `transfer.formats.FORMATS`.
-        trust: of every item; for an export the maximum.
-        scope: the only destination; None: chosen by the content.
-        dry_run: judge and report, write nothing.
+        format: the format of the items, one of `transfer.formats.FORMATS`.
+        trust: the trust of every item; for an export, the maximum.
+        scope: the only scope to import into; None: each item goes to the scope that suits its type or text.
+        dry_run: whether to judge and report only, and write nothing.
         scopes_to_create: scopes whose directories a real import would create first; only in a dry run.
     """
 
@@ -62,14 +65,14 @@ class ImportResult:
     """The result of an import.
 
     Attributes:
-        tasks: ids of its commits; `undo` reverses each.
-        imported: new entries; in a dry run, the entries that it would create.
-        known: items that the memory already had, or that occur twice in the source.
-        held: items that wait for a review; in a dry run, items that would wait.
-        refused: items that were rejected.
+        tasks: the ids of the tasks that committed entries; `undo` reverses each.
+        imported: the new entries; in a dry run, the entries that a real import would create.
+        known: the items that the memory already had, or that occur twice in the source.
+        held: the items that wait for a review; in a dry run, the items that would wait.
+        refused: the rejected items.
         not_taken: files, lines and values of the source that are not in any entry; `reason` states why.
-        lowered: number of entries of an export whose claimed trust was reduced.
-        error: why the import stopped early.
+        lowered: the number of exported entries whose claimed trust was reduced.
+        error: why the import stopped early; None if it did not.
     """
 
     request: ImportRequest
@@ -87,7 +90,7 @@ class ImportResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the number of items per outcome."""
+        """Return the number of items for each outcome."""
         return {name: len(getattr(self, name)) for name in _GROUPS}
 
     def as_json(self) -> dict[str, Any]:

@@ -1,21 +1,24 @@
-"""Import items of other memories as entries: judge each alone and commit them in batches, one task per batch.
+"""Import items of other memories as entries: judge each item alone, and commit them in batches.
 
-1. An item is checked like a fact (`operations.request.check_content`). Under `redact` its secrets are
-   removed first.
-2. Code chooses the path: the scope by type or content, the folder and the file as slugs of their names in the
-   source. A source name that no path may have is rejected, and the report lists the item.
-3. A text that an entry already has, or that was imported before, is known and not written again. A text in
-   a pending review is reported as pending.
-4. The final bytes are judged alone, so that a rejected item does not block the others.
-5. Accepted items are committed in batches. Items that need a review wait in separate batches. Texts that
-   address an agent wait in small batches, so that the owner can read them one by one.
+Each batch is one task.
 
-I1 The operator sets the trust of an item, not the item. An export can lower it, never raise it.
-I2 Nothing is replaced: each item is a new file or is not written.
-I3 The id of an entry derives from its text and a key of this home. It is recognised even after an edit here.
+1. An item is checked like a fact (`operations.request.check_content`). If the policy redacts secrets, they
+   are removed from the item first.
+2. Code chooses the path of the entry. The scope depends on the type or the text of the item. The folder and
+   the file are slugs of their names in the source. If that name is not allowed, the item is rejected.
+3. If an entry has the same text already, or an earlier import added it, the item is known and is not written
+   again. If the text is in a pending review, the item is reported as pending.
+4. The final bytes of each entry are judged alone, so that a rejected item does not block the others.
+5. Accepted items are committed in batches. Items that need a review wait in separate batches. Items whose
+   texts address an agent wait in small batches, so that the owner can read the texts one by one.
+
+I1 The operator sets the trust of an item; the item itself cannot. An export can only lower the trust.
+I2 No file is replaced: each item becomes a new file, or it is not written.
+I3 The id of an entry derives from the text of the item and a key of this home. The item is therefore
+   recognised even if its entry was edited after the import.
 I4 Every line of a source is in the memory, in a pending review, or listed in the report (`conservation.py`).
 
-If a whole batch is rejected, for example by a quota, its halves are tried, down to the items at fault.
+If a whole batch is rejected, for example by a quota, the halves of the batch are tried, down to single items.
 """
 
 from __future__ import annotations
@@ -82,15 +85,15 @@ from muniment.transfer.source_text import strip_text_suffix
 TASK_KIND: Final = "import"
 
 BATCH_ITEMS: Final = 500
-"""Items per commit: few undos for a large memory, and a few seconds under the lock."""
+"""Maximum number of items per commit: few undos for a large import, and short locks."""
 
 BATCH_BYTES: Final = 4_194_304
 
 AGENT_TEXTS_PER_REVIEW: Final = 8
-"""Items per review if their texts address an agent."""
+"""Maximum number of items per review if their texts address an agent."""
 
 MUNIMENT_FORMAT: Final = "muniment"
-"""The format of exports. Their entries are imported byte for byte."""
+"""Name of the format of `muniment export`, whose entries are imported byte for byte."""
 
 INSTRUCTION_FILES: Final = "instruction-files"
 """The rule of the shipped policies that denies names of instruction files to entries."""
@@ -99,18 +102,18 @@ ACCEPTED, PENDING, ADDRESSES_AGENT = "plain", "waiting", "speaking"
 """Kinds of batches: accepted; waiting for the owner; waiting because the text addresses an agent."""
 
 FOLDER_CHARS: Final = 40
-"""Characters of the folder name of an item."""
+"""Maximum number of characters in the folder name that an item gets."""
 
 KEYWORDS: Final = 12
 KEYWORD_CHARS: Final = 40
 
 SOURCE: Final = "source"
-"""Provenance key of an entry: the format and item that it was imported from."""
+"""Provenance key of an entry: the format and the item that the entry was imported from."""
 
 SOURCE_CHARS: Final = 120
 
 _SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
-_CONFLICT: Final = "another process wrote there meanwhile; import it again"
+_CONFLICT: Final = "another process changed this path meanwhile; import the item again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +121,12 @@ class _PreparedItem:
     """An item with the entry that it becomes.
 
     Attributes:
-        content: the file without provenance; for an export the complete file.
-        identity: id of the entry; empty if the content has one or needs none.
-        final_bytes: the final bytes, as the task `task` would write them.
-        source: the source in its provenance.
-        reasons: why it needs a review by the owner.
+        path: the path of the entry.
+        content: the file of the entry without provenance; for an item of an export, the complete file.
+        identity: the id of the entry; empty for an item of an export, which gets no new provenance.
+        source: the value of `source` in the provenance of the entry.
+        final_bytes: the file as the task `task` would write it.
+        reasons: why the owner must review the item; empty if no review is needed.
     """
 
     item: SourceItem
@@ -137,13 +141,13 @@ class _PreparedItem:
 
     @property
     def batch_kind(self) -> str:
-        """Return the kind of batch that it is committed in."""
+        """Return the kind of batch for this item: `ACCEPTED`, `PENDING` or `ADDRESSES_AGENT`."""
         if not self.reasons:
             return ACCEPTED
         return ADDRESSES_AGENT if any("addresses an agent" in each for each in self.reasons) else PENDING
 
     def finalize(self, run: Run) -> bytes:
-        """Return the final bytes."""
+        """Return the bytes of the entry as `run` writes them."""
         if not self.identity:
             return self.content
         if run.task == self.task:
@@ -161,14 +165,17 @@ def import_items(
     observe: Callable[[int], None] = lambda _: None,
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> ImportResult:
-    """Import items. Failures of single items are reported; a failure that stops the import is in `error`.
+    """Import items of another memory as entries, and return the outcome of each item.
+
+    The failure of one item does not stop the import. An error that stops the import is not raised: it is in
+    `ImportResult.error`.
 
     Args:
-        items: from an untrusted source.
+        items: the items of an untrusted source.
         request: the options.
-        context: the destination; the caller closes it.
-        cancel: stops the import between two batches, or before a batch is written.
-        observe: called with the number of additional items processed.
+        context: the context of the destination memory; the caller closes it.
+        cancel: stops the import before the next item, or before a batch is written.
+        observe: called with the number of items processed since the last call.
         files: the source files by name. The report lists their lines that were not imported.
 
     Cost: per item about 4 ms of CPU, and an fsync of its file.
@@ -195,7 +202,7 @@ def import_items(
 def _report_missing(
     result: ImportResult, imported_text: ImportedText, files: Mapping[str, bytes], context: JobContext
 ) -> None:
-    """Add the lines to the report that are neither in the memory nor in a reported item."""
+    """Add to the report the source lines that are neither in the memory nor in a reported item."""
     if result.request.format == MUNIMENT_FORMAT:
         return
     named = {each.name for each in (*result.refused, *result.not_taken) if not each.lines}
@@ -210,7 +217,7 @@ def _report_missing(
 
 
 class _Import:
-    """One import in progress."""
+    """One import in progress: the batches that are not committed yet, and the names and texts in use."""
 
     def __init__(
         self,
@@ -242,7 +249,7 @@ class _Import:
         self._next_run = self._create_run()
 
     def process(self, item: SourceItem) -> None:
-        """Process one item."""
+        """Prepare one item for its batch, or report why not; commit the batch if it is full."""
         self._context.start_deadline(self._cancel).check()
         if item.skipped:
             self._result.not_taken.append(report_item(item.name, reason=item.skipped))
@@ -271,12 +278,15 @@ class _Import:
             self._imported_text.add(*(part for part in item.parts if clean_line(part) in flat))
 
     def finish(self) -> None:
-        """Commit the remaining batches."""
+        """Commit the items that are still in batches."""
         for kind in self._batches:
             self._flush(kind)
 
     def _prepare(self, item: SourceItem) -> _PreparedItem | None:
-        """Run steps 1 to 4; return None if the item is known or already waits for a review."""
+        """Check an item and build its entry (steps 1 to 4 of the module docstring).
+
+        Return None if the memory already has the item, or if it already waits for a review.
+        """
         if item.problem:
             raise InvalidContent(item.problem)
         prepared = self._prepare_new(item) if item.entry is None else self._prepare_exported(item, item.entry)
@@ -301,7 +311,7 @@ class _Import:
         return prepared
 
     def _prepare_new(self, item: SourceItem) -> _PreparedItem | None:
-        """Create the entry of an item that is not an entry yet."""
+        """Return the new entry for an item that is not from an export; None if the memory already has it."""
         text = check_content(self._redact_if_required(_build_full_text(item)))
         if item.expires and is_expired(item.expires, timestamp()):
             raise InvalidContent(f"expired on {item.expires[:10]}")
@@ -314,7 +324,7 @@ class _Import:
         scopes = (_SCOPES.get(kind, reading.scope), USER, PROJECT, *self._writable)
         scope = next((each for each in scopes if each in self._writable), None)
         if scope is None:
-            raise Refused("no scope here allows writes", rule="scopes", layer=self._policy.name)
+            raise Refused("no available scope allows new entries", rule="scopes", layer=self._policy.name)
         title = self._shorten_label(item.title, MAX_NAME_CHARS) or titles.name
         labels = {"name": title, "description": self._shorten_label(item.description, MAX_DESCRIPTION_CHARS)}
         labels["description"] = labels["description"] or titles.description
@@ -339,19 +349,23 @@ class _Import:
         )
 
     def _redact_if_required(self, text: str) -> str:
-        """Remove the secrets of a text if the policy redacts them; otherwise a later check rejects it."""
+        """Return a text, without its secrets if the policy redacts them.
+
+        Otherwise a later check rejects a text with secrets.
+        """
         return redact_secrets(text) if self._policy.content.secrets == "redact" else text
 
     def _shorten_label(self, text: str, limit: int) -> str:
         return shorten(clean_foreign_line(self._redact_if_required(text)), limit)
 
     def _choose_names(self, item: SourceItem, scope: Scope, title: str, text: str) -> tuple[str, str]:
-        """Return the folder and stem of an entry: slugs of its file name in the source, or of its title.
+        """Return the folder and the file name (without suffix) for an entry, from its path in the source.
+
+        Both are slugs. If the item has no path, the folder is empty, and the title gives the file name.
 
         Raises:
-            PathEscape, BadName, InvalidContent, Refused: the name leaves the scope, contains invisible
-            characters,
-                is reserved, or is that of an instruction file.
+            PathEscape, BadName, InvalidContent, Refused: the path in the source leaves the scope, resembles a
+                reserved name, contains invisible characters, or is denied by the policy.
         """
         if not item.path:
             return "", build_slug(title, text)
@@ -382,10 +396,10 @@ class _Import:
         return folder, stem
 
     def _prepare_exported(self, item: SourceItem, entry: bytes) -> _PreparedItem | None:
-        """Return an entry of an export at its original path."""
+        """Return the item of an export at its original path, or None if the memory already has it."""
         path = canonicalise(item.path, self._context.policy.scopes)
         if path.scope not in {*self._context.roots, *self._request.scopes_to_create}:
-            raise NotFound(f"scope {path.scope} not available; pass its --workspace DIR")
+            raise NotFound(f"scope {path.scope} not available; pass --workspace DIR of its project")
         trust = cap_trust(item, self._request.trust)
         data = lower_trust_claim(entry, trust)
         current = self._known_texts.read_or_none(path)
@@ -395,7 +409,7 @@ class _Import:
         if current is not None or self._names.is_used(path):
             raise InvalidContent(f"{path.text} already exists with another text or trust")
         if self._known_texts.has_id(read_entry_id(parse(data))):
-            raise InvalidContent("an entry with its id already exists with another text or trust")
+            raise InvalidContent("another entry with the same id already exists, with another text or trust")
         return _PreparedItem(item, path, data, trust)
 
     # Step 5.
@@ -414,7 +428,7 @@ class _Import:
             self._commit(batch)
 
     def _drop_known(self, batch: Sequence[_PreparedItem]) -> list[_PreparedItem]:
-        """Return the batch without items that a concurrent import has added; report those as known."""
+        """Return the items that no concurrent import has added meanwhile; report the other items as known."""
         present_ids = self._known_texts.find_present_ids(each.identity for each in batch)
         known = [each for each in batch if each.identity in present_ids]
         self._result.known += [report_item(each.item.name) for each in known]
@@ -422,11 +436,17 @@ class _Import:
         return [each for each in batch if each.identity not in present_ids]
 
     def _reject_conflicts(self, batch: Sequence[_PreparedItem]) -> None:
-        """Reject the items whose paths another process wrote, even with the same text."""
+        """Reject the items because another process wrote to their paths.
+
+        Items that a concurrent import added are reported as known instead.
+        """
         self._reject([each.item for each in self._drop_known(batch)], _CONFLICT)
 
     def _commit(self, batch: Sequence[_PreparedItem]) -> None:
-        """Commit a batch, or its halves if it is rejected; reject items whose paths another process wrote."""
+        """Commit a batch. If the batch is rejected, try its halves.
+
+        Items at whose paths another process wrote a file meanwhile are rejected.
+        """
         context, run, by_path = self._context, self._next_run, {each.path: each for each in batch}
         self._next_run = self._create_run()
         options = replace(
@@ -459,7 +479,10 @@ class _Import:
             )
 
     def _split_failed_batch(self, batch: Sequence[_PreparedItem], problem: MunimentError) -> None:
-        """Try the halves of a rejected batch. Report the reason for a single item, or if too much waits."""
+        """Try the halves of a rejected batch.
+
+        If the batch has only one item, or if no more reviews may wait, reject the items of the batch.
+        """
         is_full, kind = isinstance(problem, QuotaExceeded), batch[0].batch_kind
         if len(batch) > 1 and not (is_full and kind != ACCEPTED):
             middle = len(batch) // 2
@@ -475,7 +498,7 @@ class _Import:
         self._reject([each.item for each in batch], str(problem))
 
     def _get_quota_key(self, prepared: _PreparedItem) -> Hashable:
-        """Return the key of a quota: one set of quotas of a scope, or all pending reviews."""
+        """Return the key of the quotas that limit an item: those of its path, or that of pending reviews."""
         if prepared.batch_kind != ACCEPTED:
             return PENDING
         return prepared.path.scope, self._judge.quotas_for(prepared.path)
@@ -509,9 +532,9 @@ class _Import:
 
 
 def _build_full_text(item: SourceItem) -> str:
-    """Return the text of an item, with any title or description that is too long for the front matter.
+    """Return the text of an item, preceded by a title or description that is too long for the front matter.
 
-    The description replaces an empty text.
+    If the text is empty, return the description.
     """
     text, flat = item.text.strip(), clean_line(item.text)
     if not text:
@@ -525,9 +548,9 @@ def _build_full_text(item: SourceItem) -> str:
 
 
 def _find_end_date(item: SourceItem, text: str) -> str:
-    """Return the last day on which an item applies, as its text states it; empty if this is not certain.
+    """Return the last day on which a fact applies, as its text states it; empty if the day is not certain.
 
-    Without a date of the item only a full date is certain: it is unknown which Friday is meant.
+    If the item has no date, only a full date in the text is certain: "until Friday" can mean any Friday.
     """
     today = date.fromisoformat(item.when) if item.when else compute_local_day()
     end = find_end(text, today)
@@ -537,5 +560,5 @@ def _find_end_date(item: SourceItem, text: str) -> str:
 
 
 def cap_trust(item: SourceItem, limit: Trust) -> Trust:
-    """Return the trust of an exported entry: its claim, at most the trust that the operator allows (I1)."""
+    """Return the trust that an exported entry claims, but at most `limit`, which the operator sets."""
     return item.trust.cap(limit)

@@ -1,9 +1,9 @@
-"""Join two memories of one project: import the entries of one into the other.
+"""Join two memories of one project: import the entries of one memory into the other.
 
-J1 Each entry keeps its bytes, its id and the trust that the ledger records. It is judged like an import, and
-   a change that needs a review waits for the owner.
-J2 Nothing is replaced. If another text already has the path, the entry gets a free name. If its id exists
-   already, the entry gets a new id.
+J1 Each entry keeps its bytes, its id and the trust that the ledger records. The entry is judged like an
+   import, and a change that needs a review waits for the owner.
+J2 No file is replaced. If a file with another text has the path already, the entry gets a free path. If
+   another entry has the id already, the entry gets a new id.
 J3 The memory that the entries come from is not changed. `undo` removes the entries that a join added.
 """
 
@@ -35,16 +35,18 @@ def join_entries(
     cancel: Cancel | None = None,
     observe: Callable[[int], None] = lambda _: None,
 ) -> ImportResult:
-    """Copy the entries of another memory into the scope of the same name (J1 to J3).
+    """Copy the entries of another memory into the scope with the same name.
+
+    Existing files are not replaced, and the other memory is not changed.
 
     Args:
-        context: the destination; the caller closes it.
-        other: the source memory; the caller closes it.
-        cancel: see `import_items`.
-        observe: see `import_items`.
+        context: the context of the destination memory; the caller closes it.
+        other: the root of the memory to copy from; the caller closes it.
+        cancel: as in `import_items`.
+        observe: as in `import_items`.
 
     Returns:
-        The outcome of each entry. The notes list files that are not entries.
+        The outcome of each entry. Its notes list the files of the other memory that are not entries.
 
     Cost: as `import_items`.
     """
@@ -61,7 +63,10 @@ def join_entries(
 def _list_items(
     context: JobContext, source: JobContext, other: BoundRoot, unreadable: list[SourceItem]
 ) -> Iterator[SourceItem]:
-    """Yield the entries of another memory, each at a path that is free or has the same bytes (J2)."""
+    """Yield the entries of `other` as items, each with a path that is free or whose file is identical.
+
+    Entries that cannot be read are added to `unreadable`.
+    """
     scope = other.scope
     view = open_view(context.state, context.roots[scope], context.policy, sweep=True)
     used_paths, ids = {fold(row.rel) for row in view.entries()}, {*view.read_claimed_ids()} - {""}
@@ -85,13 +90,13 @@ def _list_items(
 
 
 def _replace_id(entry: Entry) -> bytes:
-    """Return an entry with another id in its provenance."""
+    """Return the file of an entry with a new id in its provenance."""
     provenance = {key: value for key, value in (entry.muniment or {}).items() if isinstance(value, str)}
     return encode(complete_front_matter(entry, {}, {**provenance, "id": generate_ulid()}))
 
 
 def _read_or_none(context: JobContext, path: CanonicalPath) -> bytes | None:
-    """Return the bytes of a file, or None if it cannot be read."""
+    """Return the bytes of the file at `path`, or None if it cannot be read."""
     try:
         return context.read_file(path)
     except (PathEscape, Refusal, ToolError):
@@ -99,7 +104,7 @@ def _read_or_none(context: JobContext, path: CanonicalPath) -> bytes | None:
 
 
 def _find_free_path(path: CanonicalPath, used_paths: set[str]) -> CanonicalPath:
-    """Return the first numbered path that no entry has."""
+    """Return `path` with the first number that makes it free, such as `name-2.md`."""
     stem = path.rel.removesuffix(FILE_SUFFIX)
     rels = (RelPath(f"{stem}-{number}{FILE_SUFFIX}") for number in itertools.count(2))
     return CanonicalPath(path.scope, next(rel for rel in rels if fold(rel) not in used_paths))

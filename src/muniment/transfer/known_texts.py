@@ -1,4 +1,4 @@
-"""The texts and names that a memory already has during an import.
+"""Look up the texts, ids and names that a memory already has during an import.
 
 Separate from `importing.py`, which decides: this module only reads.
 """
@@ -19,7 +19,7 @@ from muniment.store.upkeep import open_view
 
 
 class KnownTexts:
-    """The texts in the memory and in pending reviews."""
+    """The texts and ids in the memory and the texts in pending reviews, for one import."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -36,16 +36,30 @@ class KnownTexts:
         self._imported_paths: set[str] = set()
 
     def is_known(self, identity: str, text: str, trust: Trust, expires: str | None) -> bool:
-        """Return whether the memory has an item, or an earlier import of this source added it."""
+        """Return whether the memory already has an item, or an earlier import added it.
+
+        Args:
+            identity: the id that the entry of the item would have.
+            text: the text of the item.
+            trust: an entry with the text counts only if its trust is at least this one.
+            expires: an entry with the text counts only if it does not expire before this date; None: it must
+                not expire.
+        """
         is_present = build_comparison_key(text) in self._added_texts or identity in self._ids
         return is_present or self.has_text(text, trust, expires)
 
     def add_text(self, text: str) -> None:
-        """Record that an item with this text will be written."""
+        """Record that this import will write an item with this text."""
         self._added_texts.add(build_comparison_key(text))
 
     def has_text(self, text: str, trust: Trust, expires: str | None) -> bool:
-        """Return whether an entry from before this import has the text, with enough trust and lifetime."""
+        """Return whether an entry from before this import has the text.
+
+        Args:
+            text: the text.
+            trust: entries with less trust do not count.
+            expires: entries that expire before this date do not count; None: the entry must not expire.
+        """
         end_date = "" if expires is None else compute_expiry_time(expires)
         return any(
             each.trust.satisfies(trust)
@@ -57,26 +71,26 @@ class KnownTexts:
         )
 
     def add_imported_path(self, path: CanonicalPath) -> None:
-        """Record the path of an imported entry."""
+        """Record that this import wrote an entry at `path`."""
         self._imported_paths.add(path.text)
 
     def has_id(self, identity: str) -> bool:
-        """Return whether an entry had that id before this import.
+        """Return whether an entry had this id before this import.
 
-        Copies of one entry in an export share their id.
+        Entries of this import do not count: copies of one entry in an export share their id.
         """
         return identity in self._ids
 
     def find_present_ids(self, identities: Iterable[str]) -> set[str]:
-        """Return the given ids that entries have now."""
+        """Return which of the given ids entries of the memory have now."""
         return {each for view in self._views for each in view.read_claimed_ids()}.intersection(identities)
 
     def find_pending_review(self, text: str) -> str | None:
-        """Return the pending review that contains a text, or None."""
+        """Return the id of the pending review that contains the text, or None."""
         return self._pending_reviews.get(build_comparison_key(text))
 
     def read_or_none(self, path: CanonicalPath) -> bytes | None:
-        """Return the bytes at a path, or None if it cannot be read."""
+        """Return the bytes of the file at `path`, or None if it cannot be read."""
         try:
             return self._context.read_file(path)
         except (KeyError, PathEscape, ToolError):
@@ -84,7 +98,7 @@ class KnownTexts:
 
 
 class ImportNames:
-    """The names in use: existing files and the items imported before."""
+    """The file names in use: those of existing files and those that this import has reserved."""
 
     def __init__(self, context: JobContext) -> None:
         self._views = {
@@ -94,17 +108,20 @@ class ImportNames:
         self._next_number: dict[tuple[Scope, str], int] = {}
 
     def is_used(self, path: CanonicalPath) -> bool:
-        """Return whether a file has that name, ignoring case."""
+        """Return whether the name of `path` is in use in its folder, ignoring case."""
         folder, _, name = path.rel.rpartition("/")
         return fold(name) in self._load_used_names(path.scope, folder)
 
     def reserve(self, path: CanonicalPath) -> None:
-        """Record that a name is in use."""
+        """Record that the name of `path` is in use."""
         folder, _, name = path.rel.rpartition("/")
         self._load_used_names(path.scope, folder).add(fold(name))
 
     def find_free_path(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
-        """Return the first free numbered name; an existing folder keeps its spelling."""
+        """Return the first free path: `stem.md`, then `stem-2.md` and so on.
+
+        If the folder exists with another spelling, for example in upper case, that spelling is used.
+        """
         if folder and (scope, folder) not in self._used_names:
             view = self._views.get(scope)
             folder = folder if view is None else min(view.find_aliases("", folder), default=folder)

@@ -1,13 +1,14 @@
-"""Parse the text files of other tools leniently: no text of a user is dropped. Pure.
+"""Parse the text files of other tools leniently: no line of a user's text is dropped. No side effects.
 
 Entries of Muniment are parsed strictly (`content.entry`). A file of another tool often has front matter that
 no YAML parser accepts, so different rules apply here:
 
 - A block counts as front matter only if all its lines match the format. Otherwise it is body text.
-- A value that the strict parser rejects, or from which it would drop a comment, is plain text.
-- Blank lines may precede the block, a second block may follow it, and it may be TOML between `+++` lines.
+- A value is plain text if the strict parser rejects it, or would drop a comment from it.
+- Blank lines may precede the front matter, a second block may follow it, and it may be TOML between `+++`
+  lines.
 
-Separate from `formats.py`, which defines the tools, because `transfer/conservation.py` also uses it.
+Separate from `formats.py`, which defines the tools, because `transfer/conservation.py` also uses this module.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ KNOWN_KEYS: Final = frozenset(
         "metadata",
     }
 )
-"""Keys that make a block front matter even if others in it look like prose."""
+"""Keys that identify a block as front matter, even if other keys in it look like prose."""
 
 TEXT_SUFFIXES: Final = (".md", ".mdc", ".markdown", ".txt")
 TEXT_NAMES: Final = frozenset({".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"})
@@ -51,15 +52,15 @@ _QUOTES: Final = " \t\"'[]-#"
 
 @dataclass(frozen=True, slots=True)
 class FrontValue:
-    """One key of the front matter.
+    """One key of the front matter of a text file, with its value.
 
     Attributes:
-        key: as written.
-        line: number of its first line in the file, from 1.
-        last: number of its last line.
-        text: its value as text; empty if it has none.
-        items: its value as a list of words.
-        raw: its lines below the first, as written.
+        key: the key as written.
+        line: the number of its first line in the file, from 1.
+        last: the number of its last line in the file.
+        text: the value as text; empty if the key has no value.
+        items: the value as a list of words.
+        raw: the lines of the value after the first line, as written.
     """
 
     key: str
@@ -76,7 +77,7 @@ class ParsedText:
 
     Attributes:
         body: everything after the front matter, as written.
-        body_line: number of its first line in the file, from 1.
+        body_line: the number of the first line of the body in the file, from 1.
         values: the front matter in the order of the file; a key may occur twice.
     """
 
@@ -86,7 +87,7 @@ class ParsedText:
 
     @property
     def by_key(self) -> Mapping[str, FrontValue]:
-        """Return the first value of each key."""
+        """Return the front matter by key. If a key occurs twice, the first value counts."""
         found: dict[str, FrontValue] = {}
         for value in self.values:
             found.setdefault(value.key, value)
@@ -94,19 +95,19 @@ class ParsedText:
 
 
 def is_text_name(name: str) -> bool:
-    """Return whether a file of that name is read as text."""
+    """Return whether a file with this name is imported as text, for example `notes.md`."""
     base = name.rpartition("/")[2].lower()
     return base.endswith(TEXT_SUFFIXES) or base in TEXT_NAMES
 
 
 def strip_text_suffix(name: str) -> str:
-    """Return `name` without the suffix of a text file, in any case."""
+    """Return `name` without the suffix of a text file, such as `.md` or `.MD`."""
     ending = next((each for each in TEXT_SUFFIXES if name.lower().endswith(each)), "")
     return name[: len(name) - len(ending)]
 
 
 def parse_text(text: str) -> ParsedText:
-    """Parse a text file. Any text gives a result, and no line of it is dropped.
+    """Split a text file into front matter and body. Any text gives a result, and no line of it is dropped.
 
     Cost: linear.
     """
@@ -125,7 +126,7 @@ def parse_text(text: str) -> ParsedText:
 
 
 def parse_end(value: str) -> str:
-    """Return the day or time of an `expires` or `ends` value, as `Entry.expires`; empty if it is neither."""
+    """Return the normalised day or time in a value of `expires` or `ends`; empty if the value is invalid."""
     return "" if "\n" in value else parse(f"---\n{EXPIRY_KEY}: {value}\n---\n").expires or ""
 
 
@@ -139,7 +140,14 @@ def _get_line_number(text: str, offset: int) -> int:
 
 
 def _parse_block(text: str, line: int) -> tuple[list[FrontValue], int] | None:
-    """Return the values of the block at the start of `text` and the offset of its end, or None."""
+    """Return the values of the front matter at the start of `text` and the offset of its end.
+
+    Return None if `text` does not start with front matter.
+
+    Args:
+        text: the text, without blank lines at its start.
+        line: the number of its first line in the file.
+    """
     if (toml := _TOML.match(text)) is not None:
         values = _parse_toml(toml[1], line + 1)
         return None if values is None else (values, toml.end())
@@ -161,7 +169,10 @@ def _parse_value(field: Field, offset: int) -> FrontValue:
 
 
 def _read_text(field: Field) -> str:
-    """Return the scalar of a field; its text as written if it has none or a comment would be dropped."""
+    """Return the value of a field as plain text.
+
+    If the strict parser rejects the value, or would drop a comment from it, return the value as written.
+    """
     raw = "\n".join([field.first.strip(), *(line.strip() for line in field.rest)]).strip()
     try:
         value = (read_scalar(field.first, field.rest) or "").strip()
@@ -217,9 +228,9 @@ class TextPart:
     """A part of a body that becomes a separate item.
 
     Attributes:
-        line: number of its first line in the file.
-        text: the part.
-        is_whole: whether it is the complete body.
+        line: the number of its first line in the file.
+        text: the text of the part.
+        is_whole: whether the part is the complete body.
     """
 
     line: int
@@ -228,7 +239,10 @@ class TextPart:
 
 
 def split_parts(parsed: ParsedText) -> Iterator[TextPart]:
-    """Split a body at lines of `§`, and split the bullets below `## Gemini Added Memories`.
+    """Yield the parts of a body that become separate items; the complete body if it has no such parts.
+
+    A body is split at lines that contain only `§`. If it has a heading `## Gemini Added Memories`, each
+    bullet under that heading is a part.
 
     Cost: linear.
     """

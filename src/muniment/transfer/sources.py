@@ -1,13 +1,14 @@
-"""Read the source of an import: a file, a folder, a zip or a tar. Every source is hostile.
+"""Read the source of an import: a file, a folder, a zip or a tar. Every source may be hostile.
 
-S1 A folder is walked by handles that start at the given path. Links in it are not followed. Only regular
-   files are opened for reading, and a FIFO never blocks.
+S1 A folder is read through open directory handles, starting at the given path. Links in it are not followed.
+   Only regular files are opened, so that a FIFO never blocks.
 S2 Archives are read in place and never unpacked. Members that are not regular files are reported and skipped.
 S3 Counts, depths and sizes are limited by the constants below, also for compressed data.
-S4 A name is reported unchanged and never used as a path: `transfer/importing.py` chooses the names of
-entries.
+S4 A name in the source is reported unchanged and never used as a path: `transfer/importing.py` chooses the
+   names of entries.
 
-The path itself comes from the operator and may be a link. Separate from `importing.py`, which reads no files.
+The path of the source comes from the operator and may be a link. Separate from `importing.py`, which reads no
+source files.
 """
 
 from __future__ import annotations
@@ -34,52 +35,52 @@ from muniment.transfer.source_text import is_text_name
 
 MAX_DOCUMENTS: Final = 100_000
 MAX_ITEMS: Final = 100_000
-"""Limits of files per source and of items: five times the quota of a scope in the shipped policies."""
+"""Maximum number of files, and of items, in a source: five times the shipped quota of a scope."""
 
 MAX_CHARACTERS: Final = 134_217_728
-"""Limit of the characters of all items: the quota of both scopes in the shipped policies."""
+"""Maximum number of characters of all items: the quota of both scopes in the shipped policies."""
 
 MAX_READ_BYTES: Final = 268_435_456
-"""Limit of the bytes of files that are read completely, to be compared with the memory afterwards."""
+"""Maximum number of bytes that are retained to compare the source files with the memory after the import."""
 
 MAX_LEVELS: Final = 32
-"""Limit of nested folders."""
+"""Maximum number of nested folders."""
 
 MAX_SOURCE_BYTES: Final = 1_073_741_824
-"""Limit of bytes read from all files of a source, after decompression."""
+"""Maximum number of bytes that are read from all files of a source, after decompression."""
 
 MAX_TAR_BYTES: Final = 268_435_456
-"""Limit of the bytes of a tar: twice the quota of both scopes in the shipped policies."""
+"""Maximum number of bytes of a tar: twice the quota of both scopes in the shipped policies."""
 
 MAX_DIRECTORY_BYTES: Final = 33_554_432
-"""Limit of the bytes of the directory of a zip, which is read at once: about 300 000 files."""
+"""Maximum number of bytes of the directory of a zip, which is read as a whole: about 300 000 files."""
 
 _JSON_SUFFIXES: Final = (".json", ".jsonl")
 
 _TOOL_FOLDERS: Final = frozenset(
     {".git", ".hg", ".svn", ".obsidian", ".trash", ".venv", ".cache", "node_modules", "__pycache__"}
 )
-"""Folders with the state of a tool. They are not read, and the report lists them."""
+"""Names of folders with the state of a tool. They are not read, and the report lists them."""
 
 _NOT_TEXT: Final = "not a text or JSON file"
 _TOOL_STATE: Final = "a folder with the state of a tool"
 _BLOCK: Final = 1_048_576
 _PEEK_DOCUMENTS: Final = 50
-"""Documents that are read to detect the format of a source."""
+"""Number of files that are read to detect the format of a source."""
 
 _ZIP_END: Final = b"PK\x05\x06"
 _ZIP64_END: Final = b"PK\x06\x07"
 _ZIP_TAIL: Final = 22 + 65_535 + 20
 _ZIP_PLAIN: Final = (0, stat.S_IFREG)
 _TAR_MAGIC: Final = (257, b"ustar")
-"""Offset and value of the magic of a tar. Source: POSIX.1-2017, pax, ustar Interchange Format."""
+"""Offset and value of the bytes that identify a tar. Source: POSIX.1-2017, pax, ustar Interchange Format."""
 
 _DAMAGE_ERRORS: Final = (EOFError, ValueError, RuntimeError, zipfile.BadZipFile, tarfile.TarError, zlib.error)
 """The errors of a damaged archive. `RuntimeError` is raised for an unknown compression."""
 
 
 class _Allowance:
-    """The number of bytes that may still be read."""
+    """The number of bytes that may still be read from a source."""
 
     def __init__(self) -> None:
         self.left = MAX_SOURCE_BYTES
@@ -92,11 +93,15 @@ class _Allowance:
 
 @dataclass(slots=True)
 class SourceFile:
-    """A file of a source; see `transfer.formats.Document`. It is closed after it is read.
+    """A file of a source, with the methods of `transfer.formats.Document`. The reader closes it after use.
 
     Attributes:
+        name: the path in the source.
+        file: the open file; None if it is not read.
+        problem: why it cannot be read; empty if it can.
         skipped: why it is skipped on purpose; empty if it is read.
-        content: its bytes, if it was read completely.
+        allowance: the bytes that may still be read from the whole source; None: no limit.
+        content: all bytes of the file, after `data` returned; empty before.
     """
 
     name: str
@@ -107,7 +112,7 @@ class SourceFile:
     content: bytes = b""
 
     def head(self) -> bytes:
-        """Return the first bytes; see `Document`."""
+        """Return the first bytes of the file without consuming them; empty if they cannot be read."""
         peek = getattr(self.file, "peek", None)
         try:
             return b"" if peek is None else bytes(peek(_BLOCK))
@@ -115,7 +120,15 @@ class SourceFile:
             return b""  # The read reports the error.
 
     def data(self, limit: int) -> bytes:
-        """Return all bytes; see `Document`."""
+        """Return all bytes of the file, and store them in `content`.
+
+        Args:
+            limit: the maximum number of bytes.
+
+        Raises:
+            ValueError: the file is larger than `limit`, or cannot be read.
+            ConfigInvalid: the limit for all files of the source is reached.
+        """
         found = bytearray()
         for block in self.blocks():
             found += block
@@ -125,10 +138,11 @@ class SourceFile:
         return self.content
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes in blocks; see `Document`.
+        """Yield the bytes of the file in blocks.
 
         Raises:
-            ConfigInvalid: the source exceeds the limit for all files.
+            ValueError: the file cannot be read; the text states the reason.
+            ConfigInvalid: the limit for all files of the source is reached.
         """
         file = self.file
         try:
@@ -140,19 +154,19 @@ class SourceFile:
             raise ValueError(f"cannot be read: {error}") from error
 
     def close(self) -> None:
-        """Close the file, read or not."""
+        """Close the file, whether it was read or not."""
         if self.file is not None:
             self.file.close()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSource:
-    """A source after reading.
+    """The items and files of a source that was read.
 
     Attributes:
-        format: one of `FORMATS`.
-        items: in the order of the source.
-        files: the files that were read completely, by name, for a comparison with the memory.
+        format: the format of the source, one of `FORMATS`.
+        items: the items in the order of the source, then the skipped files.
+        files: the content of the files that were read as a whole, by name, to compare them with the memory.
     """
 
     format: str
@@ -161,14 +175,14 @@ class ReadSource:
 
 
 def read_source(path: Path, requested_format: str) -> ReadSource:
-    """Read a source.
+    """Read all items from the source of an import: a file, a folder, a zip or a tar.
 
     Args:
         path: the path that the operator passed.
-        requested_format: one of `FORMATS`, or `auto`.
+        requested_format: one of `FORMATS`, or `auto` to detect the format.
 
     Raises:
-        ConfigInvalid: it cannot be read, has an unknown format, or is too large.
+        ConfigInvalid: the source cannot be read, has an unknown format, or is too large.
     """
     skipped: list[SourceItem] = []
     files: dict[str, bytes] = {}
@@ -187,7 +201,7 @@ def read_source(path: Path, requested_format: str) -> ReadSource:
 
 
 def _filter_readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Iterator[SourceFile]:
-    """Yield the files to read; add the others to `skipped`."""
+    """Yield the files to read; add the skipped files to `skipped` as items."""
     for each in documents:
         if each.skipped:
             skipped.append(SourceItem(each.name, skipped=each.skipped))
@@ -196,7 +210,7 @@ def _filter_readable(documents: Iterable[SourceFile], skipped: list[SourceItem])
 
 
 def _limit_items(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
-    """Yield the items; raise if they exceed the limits."""
+    """Yield the items unchanged; raise ConfigInvalid if they are too many or too long together."""
     characters = 0
     for number, each in enumerate(items):
         characters += len(each.text)
@@ -207,7 +221,11 @@ def _limit_items(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
 
 
 def _close_after_use(documents: Iterable[SourceFile], files: dict[str, bytes]) -> Iterator[SourceFile]:
-    """Yield each file and close it when the next one is requested; add its bytes to `files`."""
+    """Yield each file, and close it when the next one is requested; store its content in `files`.
+
+    Raises:
+        ConfigInvalid: the content of all files is too large to be stored.
+    """
     size = 0
     for each in documents:
         try:
@@ -244,13 +262,13 @@ def _open_documents(path: Path, stack: ExitStack) -> Iterator[SourceFile]:
     except OSError as error:
         raise ConfigInvalid(f"{display_path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigInvalid(f"{display_path} is neither a file nor a folder")
+        raise ConfigInvalid(f"{display_path} is neither a regular file nor a folder")
     try:
         if file.peek(4).startswith(b"PK\x03\x04"):
             yield from _read_zip(file, stack, display_path)
         elif file.peek(512)[_TAR_MAGIC[0] :].startswith(_TAR_MAGIC[1]):
             if found.st_size > MAX_TAR_BYTES:
-                raise ConfigInvalid(f"{display_path} is larger than {MAX_TAR_BYTES} bytes")
+                raise ConfigInvalid(f"{display_path} is larger than {MAX_TAR_BYTES} bytes; unpack it first")
             yield from _read_tar(file, stack)
         else:
             yield SourceFile(path.name, file)
@@ -282,9 +300,9 @@ def _walk_folder(folder: int, parent: str, level: int) -> Iterator[SourceFile]:
 
 
 def _is_readable_name(name: str) -> bool:
-    """Return whether a file of a folder or archive is read, by its name.
+    """Return whether a file with this name is read: a text or JSON file.
 
-    Files named `._x` contain attributes of macOS files and are not read.
+    Names such as `._notes.md` are excluded: macOS stores file attributes under them.
     """
     base = name.rpartition("/")[2].lower()
     return (is_text_name(base) or base.endswith(_JSON_SUFFIXES)) and not base.startswith("._")
@@ -303,7 +321,7 @@ def _read_zip(file: BufferedReader, stack: ExitStack, display_path: str) -> Iter
     file.seek(max(0, file.tell() - _ZIP_TAIL))
     tail = file.read()
     if _ZIP64_END in tail:
-        raise ConfigInvalid(f"{display_path} is too large a zip; unpack it and import the folder")
+        raise ConfigInvalid(f"{display_path} is a ZIP64 archive; unpack it and import the folder")
     ends = [found.start() for found in re.finditer(re.escape(_ZIP_END), tail)]
     if any(int.from_bytes(tail[at + 12 : at + 16], "little") > MAX_DIRECTORY_BYTES for at in ends):
         raise ConfigInvalid(f"{display_path} lists too many files; unpack it and import the folder")
@@ -318,7 +336,7 @@ def _read_zip(file: BufferedReader, stack: ExitStack, display_path: str) -> Iter
         elif member.flag_bits & 1:
             yield SourceFile(member.filename, problem="encrypted")
         elif member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-            yield SourceFile(member.filename, problem="unsupported compression")
+            yield SourceFile(member.filename, problem="unsupported compression: only deflate is supported")
         else:
             yield SourceFile(member.filename, archive.open(member))
 

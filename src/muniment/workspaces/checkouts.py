@@ -1,18 +1,18 @@
 """Find the repository of a directory by reading its files; git is never run.
 
-K1 A directory is trusted only about itself. A `.git` file that points to another directory is accepted if the
-   other side points to this checkout: a linked worktree by `gitdir`, a submodule by `core.worktree`; or if it
-   points to `.bare` next to it. A `.git` that is a link is never accepted. A directory whose `.git` is not
-   accepted is like a directory without one: a repository from an archive cannot impersonate another one of
-   this user.
-K2 At most `_MAX_BYTES` of a regular file are read, without waiting: a FIFO, a device or a large file in its
-   place counts as missing.
-K3 A remote is stored without scheme, user, password, query and fragment: `read_remote` never returns a
-   credential. Anyone can write any remote into a repository; it proves nothing.
+K1 A directory is believed only about itself. If its `.git` is a file that points to another directory, that
+   directory must point back to this checkout: a linked worktree by `gitdir`, a submodule by `core.worktree`.
+   The only exception is a directory `.bare` next to the file. A `.git` that is a link is never accepted. If
+   the `.git` of a directory is not accepted, the directory is treated as if it had no repository. Therefore a
+   repository from an archive cannot impersonate another repository of this user.
+K2 At most `_MAX_BYTES` of a regular file are read, without blocking. A FIFO, a device or a larger file counts
+   as missing.
+K3 A remote is stored without scheme, user, password, query and fragment, so `read_remote` never returns a
+   credential. Anyone can write any remote into a repository; a remote proves nothing.
 
 Source: gitrepository-layout(5), git-config(1) "Syntax", git-clone(1) "GIT URLS".
 
-Separate from `projects`, which decides to which project a repository belongs: this only reads it.
+Separate from `projects`, which decides to which project a repository belongs: this module only reads it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from muniment.portable import IS_WINDOWS
 
 GIT: Final = ".git"
 BARE: Final = ".bare"
-"""A bare clone next to its worktrees, by convention, with a `.git` file beside it; it does not refer to them.
+"""Name of a bare clone next to its worktrees, by convention.
+
+The `.git` file in the same folder points to it; the clone does not point back to its worktrees.
 """
 
 _MAX_BYTES: Final = 262_144
-"""Bytes of a configuration that are read; git's default has about 300, with a hundred branches 10 000."""
+"""Maximum number of bytes of a git configuration: the default has about 300, a hundred branches 10 000."""
 
 _MAX_POINTER_BYTES: Final = 8192
-"""Bytes of a file with one path; a path has 4096 at most."""
+"""Maximum number of bytes of a file that contains one path; a path has at most 4096."""
 
 _MAX_REMOTE_CHARS: Final = 512
 
@@ -52,16 +54,16 @@ _SECTION: Final = re.compile(r'\[\s*(?P<name>[A-Za-z0-9-]+)(?:\s+"(?P<sub>(?:[^"
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A working directory.
+    """A working directory, with or without a repository.
 
     Attributes:
-        path: the real path of the nearest directory with `.git`, else the requested one, such as a bare
-            repository.
-        common: git's common directory, shared by all worktrees of its clone; None: no repository, or one that
-            is not accepted (K1).
-        memory_path: the path that identifies its memory: the main worktree, else the common directory;
-            without a repository the path itself.
-        is_rejected: whether it has a `.git` that is not accepted.
+        path: the real path of the nearest directory with `.git`; without one, the requested directory.
+        common: git's common directory, which all worktrees of a clone share; None: no repository, or its
+            `.git` is not accepted.
+        memory_path: the path that identifies the memory: the main worktree, or else the common directory;
+            without a repository, `path`.
+        is_rejected: whether the directory has a `.git` that is not accepted, because the repository that it
+            points to does not point back.
     """
 
     path: Path
@@ -71,17 +73,17 @@ class Checkout:
 
     @property
     def is_repository(self) -> bool:
-        """Return whether it has a `.git`, accepted or not."""
+        """Return whether the directory belongs to a repository, accepted or not."""
         return self.common is not None or self.is_rejected
 
 
 def find_checkout(directory: Path) -> Checkout:
-    """Return the checkout around `directory`: its nearest ancestor with `.git`, else the directory itself.
+    """Return the checkout around `directory`: its nearest ancestor with `.git`, or else the directory itself.
 
     Raises:
         ConfigInvalid: the directory does not exist.
 
-    Cost: an `lstat` for each directory on the way up; in a linked worktree or submodule three small reads.
+    Cost: an `lstat` for each directory on the way up; in a linked worktree or submodule, three small reads.
     """
     try:
         start = directory.resolve(strict=True)
@@ -96,7 +98,11 @@ def find_checkout(directory: Path) -> Checkout:
 
 
 def read_checkout(path: Path) -> Checkout:
-    """Return the checkout of a directory with `.git`, given by its real path."""
+    """Return the checkout of a directory that contains `.git`.
+
+    Args:
+        path: the real path of the directory.
+    """
     git = path / GIT
     try:
         kind = git.lstat().st_mode
@@ -111,14 +117,18 @@ def read_checkout(path: Path) -> Checkout:
 
 
 def find_common_directory(memory_path: Path) -> Path | None:
-    """Return the current common directory of a `Checkout.memory_path`; None: missing."""
+    """Return git's current common directory for the `memory_path` of a checkout; None: not found."""
     if os.path.lexists(memory_path / GIT):
         return read_checkout(memory_path).common
     return memory_path if _is_git_directory(memory_path) else None
 
 
 def read_remote(common: Path) -> str | None:
-    """Return the normalized remote of a repository: `origin`, else the only remote; None: unknown."""
+    """Return the normalised remote of a repository: `origin`, or else its only remote; None: unknown.
+
+    Args:
+        common: git's common directory of the repository.
+    """
     urls: dict[str, str] = {}
     for section, name, key, value in _read_settings(common / "config"):
         if section == "remote" and key == "url":
@@ -128,11 +138,13 @@ def read_remote(common: Path) -> str | None:
 
 
 def normalize_remote(url: str, base: Path) -> str | None:
-    """Return one form for all spellings of a remote, such as `github.com/acme/shop`; None: invalid (K3).
+    """Return one form for all spellings of a remote, such as `github.com/acme/shop`; None: invalid.
+
+    The result never contains a user, a password, a query or a fragment.
 
     Args:
-        url: as in git: a URL, `user@host:path`, or a path.
-        base: the directory for relative paths.
+        url: the remote as in a git configuration: a URL, `user@host:path`, or a path.
+        base: the directory that a relative path starts from.
     """
     if not url or not url.isprintable() or len(url) > _MAX_REMOTE_CHARS:
         return None
@@ -155,12 +167,12 @@ def normalize_remote(url: str, base: Path) -> str | None:
 
 
 def read_small_file(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = False) -> str | None:
-    """Return the text of a regular file of at most `limit` bytes (K2), or None.
+    """Return the text of a small regular file; None if it is missing, too large, special or not readable.
 
     Args:
-        path: the last component must not be a link.
-        limit: bytes.
-        private: return None unless only this user may access the file.
+        path: the file; a link is not followed.
+        limit: the maximum number of bytes.
+        private: whether to return None if another user may access the file.
     """
     try:
         with open_descriptor(path) as fd:
@@ -176,7 +188,12 @@ def read_small_file(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: boo
 
 
 def _resolve_git_file(path: Path, git: Path) -> Path | None:
-    """Return the common directory to which a `.git` file points; None: it is not accepted (K1)."""
+    """Return the common directory that a `.git` file points to; None if that does not point back.
+
+    Args:
+        path: the directory of the checkout.
+        git: the path of its `.git` file.
+    """
     label, _, target = (read_small_file(git) or "").partition(":")
     if label != "gitdir" or not target.strip():
         return None
@@ -199,13 +216,13 @@ def _is_git_directory(directory: Path) -> bool:
 
 
 def _is_bare_repository(directory: Path) -> bool:
-    """Return whether git accepts a directory as a git directory."""
+    """Return whether a directory is a bare repository: it has `objects`, `refs` and `HEAD`."""
     has_parts = all((directory / name).is_dir() for name in ("objects", "refs"))
     return has_parts and _is_git_directory(directory)
 
 
 def _read_core_worktree(directory: Path) -> str:
-    """Return the worktree in a git directory's configuration; empty: not set."""
+    """Return the value of `core.worktree` in the configuration of a git directory; empty if it is not set."""
     for name in ("config", "config.worktree"):
         for section, sub, key, value in _read_settings(directory / name):
             if (section, sub, key) == ("core", "", "worktree"):
@@ -214,12 +231,18 @@ def _read_core_worktree(directory: Path) -> str:
 
 
 def _resolves_to(text: str, base: Path, wanted: Path) -> bool:
-    """Return whether a path, relative to `base` or absolute, is the real path `wanted` without links."""
+    """Return whether a path leads exactly to the real path `wanted`.
+
+    Args:
+        text: the path, absolute or relative to `base`; empty: the result is False.
+        base: the directory that a relative path starts from.
+        wanted: the real path.
+    """
     return bool(text) and (found := _resolve_path(base, text)) is not None and found == wanted
 
 
 def _resolve_path(base: Path, text: str) -> Path | None:
-    """Return a path without links; None: it does not exist."""
+    """Return the real path of `text`, absolute or relative to `base`; None: it does not exist."""
     try:
         return Path(os.path.realpath(base / text, strict=True))
     except (OSError, ValueError):
@@ -227,21 +250,21 @@ def _resolve_path(base: Path, text: str) -> Path | None:
 
 
 def _read_settings(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yield section, subsection, key and value of each valid line of a git configuration."""
+    """Yield the section, subsection, key and value of each valid line in a git configuration."""
     section, sub = "", ""
     lines = (read_small_file(path, _MAX_BYTES) or "").replace("\\\n", "").splitlines()
     for line in map(str.strip, lines):
         head = _SECTION.match(line)
         if head is not None:
             section, sub = head["name"].lower(), re.sub(r"\\(.)", r"\1", head["sub"] or "")
-            line = line[head.end() :].strip()  # noqa: PLW2901  a key may follow it
+            line = line[head.end() :].strip()  # noqa: PLW2901  a key may follow the section
         key, equals, value = line.partition("=")
         if equals and not line.startswith(("#", ";")):
             yield section, sub, key.strip().lower(), _unquote(value.strip())
 
 
 def _unquote(value: str) -> str:
-    """Return a value without its quotes and its trailing comment."""
+    """Return a configuration value without its quotes and its trailing comment."""
     found, is_quoted, characters = [], False, iter(value)
     for each in characters:
         if each == '"':
@@ -256,7 +279,10 @@ def _unquote(value: str) -> str:
 
 
 def _split_url(url: str) -> tuple[str, str] | None:
-    """Return the host, with a port that is not the default of its scheme, and the path of a URL (K3)."""
+    """Return the host and the path of a URL, or None if the URL is invalid.
+
+    The host includes the port if it is not the default of the scheme.
+    """
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port

@@ -1,27 +1,29 @@
 """List the projects that have a memory, and find the project of a checkout.
 
-`projects.json` in the home stores the last path of the repository of each project. In addition a repository
-has a mark, `muniment` in its common directory, with the project's id and a secret; only this user may read
-it, and it is never committed or cloned.
+`projects.json` in the home stores, for each project, the last paths of its repositories. In addition each
+repository has a mark: a line in the file `muniment` in git's common directory, with the id of the project and
+a secret. Only this user may read the mark, and git never commits or clones it.
 
 P1 A checkout is bound to a project only by its path, or by a mark with the project's secret. Nothing else in
-   a repository binds it: not a remote, a mark of another home or a folder of that name.
-P2 A mark at a path that is not recorded: the repository was moved if a recorded path now has no repository,
-   one of another project or remote, or a link to this repository. Otherwise it is a copy. A directory without
-   git, or a repository with a remote that could not be marked, was moved if the recorded path of one, with
-   the same remote, is a link to it.
-P3 A copy, and another clone of a known remote, is a question to the user, asked once. Without an answer it
-   reads nothing of the other memory; the first write creates a separate memory, which answers the question.
-P4 A repository at a recorded path is another one, with a new memory, if the path is recorded with a mark and
-   the mark is missing, or if it is recorded without one and the remotes differ. A repository with the same
-   remote is never another one.
-P5 A lookup changes nothing; `bind_checkout` writes, under a lock, the mark before the record that refers to
-   it.
+   a repository binds it: not a remote, not a mark of another home, and not a folder with the project's name.
+P2 If a repository has a mark but its path is not recorded, it was either moved or copied. Consider the
+   project's recorded paths: the repository was moved if one of them now has no repository, has a repository
+   of another project or remote, or is a link to this repository. Otherwise it is a copy. Without a mark, a
+   directory was moved only if a recorded path is now a link to it; a repository must also have the project's
+   remote.
+P3 For a copy, and for another clone of a known remote, the user must choose the memory, and is asked once.
+   Until then the checkout reads nothing of the other memory. The first write creates a separate memory, and
+   the question is settled.
+P4 A repository at a recorded path is a different one, with a new memory, in two cases: the path is recorded
+   with a mark and the mark is missing, or it is recorded without a mark and the remotes differ. A repository
+   with the recorded remote is never a different one.
+P5 A lookup changes nothing. `bind_checkout` holds a lock, and writes the mark before the record that refers
+   to it.
 
-Memory that is older than `projects.json` is found by the path in its id. An inode does not identify a
-directory: inodes are reused. ADR 0039.
+A memory that is older than `projects.json` is found by the path in its id. An inode does not identify a
+directory, because inodes are reused. See ADR 0039.
 
-Attacked in tests/attacks/test_foreign_repositories.py.
+Attacks on these rules are in tests/attacks/test_foreign_repositories.py.
 """
 
 from __future__ import annotations
@@ -57,35 +59,44 @@ from muniment.workspaces.checkouts import (
 FILE_NAME: Final = "projects.json"
 MARK_FILE_NAME: Final = "muniment"
 MEMORY_DIRECTORY: Final = "memory"
-"""The memory directory of a project, inside the directory with its id."""
+"""Name of the memory directory of a project, inside the directory that is named after its id."""
 
 MAX_BYTES: Final = 16 << 20
-"""Bytes of `projects.json`; a project takes about 250."""
+"""Maximum number of bytes of `projects.json`; one project needs about 250."""
 
 MAX_NAME_CHARS: Final = 80
 
 _VERSION: Final = 1
 _KEY_CHARS: Final = 32
-"""Hexadecimal digits of an id: 128 bits, so that no two projects share one."""
+"""Number of hexadecimal digits in a project id: 128 bits, so that no two projects share an id."""
 
 _SLUG_CHARS: Final = 40
-"""Characters of a project's name in its id, for users; the digits make the id unique."""
+"""Maximum number of characters of a project's name in its id. The digits after it make the id unique."""
 
 PROJECT_ID: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
 _MARK: Final = re.compile(
     r"muniment 1 (?P<id>[a-z0-9-]{1,40}-[0-9a-f]{32}) (?P<secret>[0-9a-f]{32})\n", re.ASCII
 )
 _MAX_MARKS: Final = 32
-"""Homes with a mark in a repository; if there are more, the oldest mark is removed."""
+"""Maximum number of marks in a repository, one per home. If there are more, the oldest mark is removed."""
 
 _MAX_MARK_BYTES: Final = 4096
-"""Bytes of the marks of a repository, at most 118 each."""
+"""Maximum number of bytes of all marks of a repository; one mark has at most 118."""
 
 _SECRET_BYTES: Final = 16
 
 
 class BindingKind(StrEnum):
-    """The relation of a checkout to the known projects."""
+    """The relation of a checkout to the known projects.
+
+    Attributes:
+        KNOWN: the path is recorded, or belongs to a memory that is older than `projects.json`.
+        MOVED: a repository of a project that was moved to this path.
+        COPY: a copy of a repository of a project; the user must choose a memory.
+        CLONE: another clone of a project's remote; the user must choose a memory.
+        REPLACED: a different repository at the recorded path of a project.
+        NEW: no relation to a known project.
+    """
 
     KNOWN = "known"
     MOVED = "moved"
@@ -100,13 +111,13 @@ class Project:
     """A project in `projects.json`.
 
     Attributes:
-        name: for users.
-        remote: where its repository was cloned from, normalized; None: unknown.
-        secret: the secret in its marks.
-        places: the paths of its repositories, and whether each has a mark.
-        inside: the folder of a checkout with its memory; None: the memory is in the home.
-        by_path: it is older than `projects.json`, and is also found by the path in its id.
-        before: the earlier paths of its repositories, with the paths that they were moved to.
+        name: the name that users see.
+        remote: the normalised remote of its repository; None: unknown.
+        secret: the secret in the marks of its repositories, which prove that they belong to the project.
+        places: the paths of its repositories; the value is whether the repository there has a mark.
+        inside: the folder of a checkout that contains the memory; None: the memory is in the home.
+        by_path: whether it is older than `projects.json`, and is also found by the path in its id.
+        before: the earlier paths of its repositories; the value is the path that each was moved to.
     """
 
     name: str
@@ -119,19 +130,21 @@ class Project:
 
 
 Projects = Mapping[str, Project]
-"""All projects, by id."""
+"""All projects by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The project of a checkout.
+    """A checkout with the project it belongs to.
 
     Attributes:
-        id: of its project; of a new project, if it has none yet.
-        project: the record; None: not recorded.
-        kind: how it was found.
-        other_project: the project of the question (P3), or the earlier project at this path (P4).
-        left_paths: the recorded paths that it was moved from (P2).
+        checkout: the checkout.
+        id: the id of the project; if the checkout has no project yet, the id that a new one would get.
+        project: the record in `projects.json`; None: not recorded.
+        kind: the relation of the checkout to the known projects.
+        other_project: id and record of the project that this is a copy or clone of, or that had this path
+            before.
+        left_paths: the recorded paths that the checkout was moved from.
     """
 
     checkout: Checkout
@@ -143,24 +156,25 @@ class Binding:
 
     @property
     def is_bound(self) -> bool:
-        """Return whether it has a project, recorded or not."""
+        """Return whether the checkout belongs to a known project."""
         return self.kind in {BindingKind.KNOWN, BindingKind.MOVED}
 
     @property
     def needs_decision(self) -> bool:
-        """Return whether the user must choose a memory (P3)."""
+        """Return whether the user must choose a memory, because the checkout is a copy or another clone."""
         return self.kind in {BindingKind.COPY, BindingKind.CLONE}
 
     @property
     def inside(self) -> str | None:
-        """Return the folder of the checkout with the memory; None: the memory is in the home."""
+        """Return the folder of the checkout that contains the memory; None: the memory is in the home."""
         return None if self.project is None else self.project.inside
 
     @property
     def key(self) -> str:
-        """Return the key for the daemon: the id, or a checkout's own key if each has a separate memory.
+        """Return the key under which the daemon serves the memory of this checkout.
 
-        Such a key is never an id: a project's id is derived from its first path.
+        The key is the project id if the memory is in the home. Otherwise each checkout has its own memory,
+        and the key also depends on the path of the checkout. Such a key never equals a project id.
         """
         return (
             self.id
@@ -170,7 +184,7 @@ class Binding:
 
     @property
     def previous_paths(self) -> tuple[str, ...]:
-        """Return the earlier paths of the checkout, if it was moved."""
+        """Return the paths that the checkout was moved from; empty for a linked worktree."""
         path = str(self.checkout.memory_path)
         if self.project is None or path != str(self.checkout.path):
             return ()
@@ -180,22 +194,35 @@ class Binding:
         )
 
     def with_folder(self, inside: str | None) -> Binding:
-        """Return a copy with its memory in that folder of the checkout."""
+        """Return a copy of the binding with the memory in another place.
+
+        Args:
+            inside: the folder of the checkout that contains the memory; None: the memory is in the home.
+        """
         project = self.project or Project(_derive_name_from_id(self.id))
         return replace(self, project=replace(project, inside=inside))
 
     def build_memory_path(self, home: Path) -> Path:
-        """Return the directory of its memory, which may be missing."""
+        """Return the directory of the project's memory, which may be missing.
+
+        Args:
+            home: the directory of the home.
+        """
         return build_memory_path(home, self.id) if self.inside is None else self.checkout.path / self.inside
 
 
 def build_memory_path(home: Path, project_id: str) -> Path:
-    """Return the directory of a project's memory in the home."""
+    """Return the directory of a project's memory in the home, whether it exists or not."""
     return home / "projects" / project_id / MEMORY_DIRECTORY
 
 
 def compute_project_id(path: Path, number: int = 0) -> str:
-    """Return the id for a path: a readable slug and 128 bits of the path, and of a number above 0."""
+    """Return the project id for a path: a readable slug and 128 bits of a digest of the path.
+
+    Args:
+        path: the path of the repository.
+        number: 0 for the first id of this path; 1, 2 and so on for further ids of the same path.
+    """
     return _compute_key(path, after=b"\0%d" % number if number else b"")
 
 
@@ -208,20 +235,22 @@ def _compute_key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
 
 
 def find_project(home: Path, directory: Path) -> Binding:
-    """Return the project of the checkout around a directory (P1 to P4); changes nothing.
+    """Return the project of the checkout around a directory, without changing anything.
+
+    The project is found by the path of the checkout, or by the mark in its repository (rules P1 to P4 in the
+    module docstring).
 
     Raises:
         ConfigInvalid: the directory does not exist, or `projects.json` cannot be used.
 
-    Cost: as `find_checkout`, and two small reads, the mark and `projects.json` (2 ms for 1 000 projects). An
-    unknown checkout needs one more, its git configuration; a moved one needs reads of the marks at the
-    recorded paths.
+    Cost: as `find_checkout`, and two small reads: the mark and `projects.json` (2 ms for 1 000 projects). For
+    an unknown checkout, its git configuration is read too; for a moved one, the marks at the recorded paths.
     """
     return find_project_of_checkout(read_projects(home), home, find_checkout(directory))
 
 
 def find_project_of_checkout(projects: Projects, home: Path, checkout: Checkout) -> Binding:
-    """Return the project as `find_project` does, for a known checkout."""
+    """Return the project of a checkout, as `find_project` does for a directory."""
     memory_path = str(checkout.memory_path)
     recorded_id = next((each for each, project in projects.items() if memory_path in project.places), None)
     marked = None if checkout.common is None else _find_marked_project(projects, checkout.common)
@@ -250,7 +279,7 @@ def find_project_of_checkout(projects: Projects, home: Path, checkout: Checkout)
             return build_binding(BindingKind.REPLACED, find_free_id(), recorded_id)
         return build_binding(BindingKind.KNOWN, recorded_id)
     clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
-    clones.sort(key=lambda each: not projects[each].places)  # A project that is in use comes first.
+    clones.sort(key=lambda each: not projects[each].places)  # A project that has repositories comes first.
     kind = BindingKind.CLONE if clones else BindingKind.NEW
     return build_binding(kind, find_free_id(), *clones[:1])
 
@@ -258,7 +287,14 @@ def find_project_of_checkout(projects: Projects, home: Path, checkout: Checkout)
 def _is_other_repository(
     projects: Projects, recorded_id: str, checkout: Checkout, remote: str | None
 ) -> bool:
-    """Return whether a repository without a mark, at the path of a project's, is another one (P4)."""
+    """Return whether a different repository is now at the recorded path of a project.
+
+    Args:
+        projects: all projects.
+        recorded_id: the id of the project at that path.
+        checkout: a checkout at that path, without a mark of this home (a line with a project's secret).
+        remote: the remote of the checkout; None: unknown.
+    """
     project = projects.get(recorded_id)
     if project is None or checkout.common is None or (remote is not None and remote == project.remote):
         return False
@@ -269,26 +305,39 @@ def _is_other_repository(
 
 
 def find_unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
-    """Return the id of a memory older than `projects.json` with the id of a path, or None."""
+    """Return the id of a project whose memory at a path is older than `projects.json`, or None."""
     key = compute_project_id(path)
     is_old = projects[key].by_path if key in projects else build_memory_path(home, key).is_dir()
     return key if is_old else None
 
 
 def _find_marked_project(projects: Projects, common: Path, *, private: bool = True) -> str | None:
-    """Return the project whose mark a repository has (P1)."""
+    """Return the id of the project whose mark a repository has, or None.
+
+    A mark is a line in the file `muniment` of the repository, with the id and the secret of a project.
+
+    Args:
+        projects: all projects.
+        common: git's common directory of the repository.
+        private: whether to ignore a mark that other users may read.
+    """
     marks = _read_marks(common, private=private)
     return next((mark["id"] for mark in marks if _is_own_mark(projects, mark)), None)
 
 
 def _is_own_mark(projects: Projects, mark: re.Match[str]) -> bool:
-    """Return whether a mark is of this home: it has the secret of the project with its id."""
+    """Return whether a mark was written by this home: it contains the secret of the project with its id."""
     project = projects.get(mark["id"])
     return project is not None and hmac.compare_digest(mark["secret"], project.secret)
 
 
 def _read_marks(common: Path, *, private: bool) -> list[re.Match[str]]:
-    """Return the marks in a repository, one per home; empty if the file contains anything else."""
+    """Return the marks of projects in a repository; empty if the file contains anything else.
+
+    Args:
+        common: git's common directory of the repository.
+        private: whether to ignore the file if other users may read it.
+    """
     lines = (read_small_file(common / MARK_FILE_NAME, _MAX_MARK_BYTES, private=private) or "").splitlines(
         keepends=True
     )
@@ -297,10 +346,11 @@ def _read_marks(common: Path, *, private: bool) -> list[re.Match[str]]:
 
 
 def _find_left_paths(projects: Projects, project_id: str, checkout: Checkout) -> tuple[str, ...]:
-    """Return the recorded and marked paths of a project that a checkout was moved from (P2).
+    """Return the recorded paths of a project from which a checkout with the project's mark was moved.
 
-    A repository there without a mark may be the original that lost it: then the copy would become the owner.
-    A repository with another remote is not the original.
+    Only paths that are recorded with a mark count. A repository at such a path without a mark may be the
+    original that lost its mark: if the path counted, a copy would get the memory. A repository with another
+    remote is not the original.
     """
     remote = projects[project_id].remote if project_id in projects else None
 
@@ -318,13 +368,13 @@ def _find_left_paths(projects: Projects, project_id: str, checkout: Checkout) ->
 
 
 def _resolves_by_link(path: str, checkout: Checkout) -> bool:
-    """Return whether a recorded path now resolves to a checkout through a link."""
+    """Return whether a recorded path is now a link that leads to a checkout."""
     now = str(checkout.memory_path)
     return path != now and os.path.realpath(path) == now
 
 
 def _find_links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str, str]]:
-    """Yield the id and the recorded path of each project whose path resolves to a checkout by a link.
+    """Yield the id and the recorded path of each project whose path is now a link to a checkout.
 
     Cost: a `stat` for each recorded path.
     """
@@ -338,7 +388,11 @@ def _find_links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str
 def _find_moved_directory(
     projects: Projects, checkout: Checkout, remote: str | None
 ) -> tuple[str, str] | None:
-    """Return the project and the recorded path of a moved directory without a mark, or None (P2)."""
+    """Find the project whose recorded path is now a link to a checkout without a mark.
+
+    Returns:
+        The id of the project and the recorded path; None if the checkout was not moved.
+    """
     if checkout.is_repository and remote is None:
         return None
     for project_id, link in _find_links_to(projects, checkout):
@@ -349,7 +403,7 @@ def _find_moved_directory(
 
 
 def _find_free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
-    """Return the id of a new project: the id of its path, or the next free one."""
+    """Return the id for a new project: the id of its path, with the first number that makes it free."""
     keys = (compute_project_id(checkout.memory_path, number) for number in itertools.count())
     return next(key for key in keys if key not in projects and not build_memory_path(home, key).exists())
 
@@ -358,7 +412,7 @@ def _find_free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
 
 
 def list_all_projects(home: Path) -> Projects:
-    """Return all projects, including ones with a memory but no record.
+    """Return all projects, including those that have a memory but no record in `projects.json`.
 
     Raises:
         ConfigInvalid: as `read_projects`.
@@ -372,10 +426,10 @@ def list_all_projects(home: Path) -> Projects:
 
 
 def read_projects(home: Path) -> Projects:
-    """Return the content of `projects.json`; empty if the file is missing.
+    """Return the projects in `projects.json`; empty if the file is missing.
 
     Raises:
-        ConfigInvalid: it cannot be read, another user may write it, or it is damaged.
+        ConfigInvalid: the file cannot be read, is damaged, or another user may write it.
     """
     path = home / FILE_NAME
     try:
@@ -389,20 +443,24 @@ def read_projects(home: Path) -> Projects:
     try:
         document = json.loads(data[:MAX_BYTES])  # A longer file is cut and then counts as damaged.
         if document["version"] != _VERSION:
-            raise ConfigInvalid(f"{printable(str(path))} was written by a newer version of Muniment")
+            raise ConfigInvalid(f"{printable(str(path))} was written by a newer Muniment; update Muniment")
         return {
             _require_match(PROJECT_ID, key): _parse_project(value)
             for key, value in document["projects"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigInvalid(
-            f"{printable(str(path))} is damaged; restore it from a backup, or move it away: then projects "
-            "are found by their first path, and `muniment projects link` binds others"
+            f"{printable(str(path))} is damaged; restore it from a backup, or rename it. Without it, "
+            "projects are found by their first path; bind others with: muniment projects link"
         ) from None
 
 
 def _parse_project(value: Any) -> Project:
-    """Return a project from JSON; raises an error that `read_projects` handles if it is invalid."""
+    """Return the project in a JSON value.
+
+    Raises:
+        ValueError, TypeError: the value is invalid; `read_projects` handles both.
+    """
     project = Project(**value)
     texts = (project.name, project.secret, *project.places, *project.before, *project.before.values())
     maybe = (project.remote, project.inside)
@@ -424,7 +482,7 @@ def _require_match(pattern: re.Pattern[str], text: str) -> str:
 
 @contextmanager
 def lock_projects(home: Path) -> Iterator[dict[str, Project]]:
-    """Lock the projects, yield them for changes, and write them at the end of the block (P5).
+    """Lock the projects and yield them for changes; write the changes at the end of the block.
 
     Raises:
         ConfigInvalid: as `read_projects`.
@@ -447,7 +505,7 @@ def lock_projects(home: Path) -> Iterator[dict[str, Project]]:
 
 
 def bind_checkout(home: Path, directory: Path) -> Binding:
-    """Record and return the project of the checkout around a directory.
+    """Record the checkout around a directory in its project, and return the binding.
 
     Raises:
         ConfigInvalid, ManagedMemoryUnavailable: as `find_project` and `record_binding`.
@@ -456,16 +514,16 @@ def bind_checkout(home: Path, directory: Path) -> Binding:
 
 
 def record_binding(home: Path, found: Binding) -> Binding:
-    """Record a binding and mark its repository (P5).
+    """Record a binding in `projects.json`, and write the project's mark to the repository of the checkout.
 
     Returns:
-        The same binding, with the current project: the next lookup returns it as `KNOWN`.
+        The binding with the recorded project. Later lookups return it with the kind `KNOWN`.
 
     Raises:
         ConfigInvalid: as `read_projects`.
         ManagedMemoryUnavailable: as `lock_projects`.
 
-    Cost: two small reads, its git configuration and the mark, if it is already recorded.
+    Cost: if the checkout is already recorded, two small reads: its git configuration and its mark.
     """
     if _is_recorded(found):
         return found
@@ -482,7 +540,7 @@ def link_checkout(home: Path, directory: Path, project_id: str) -> Binding:
     """Bind the checkout around a directory to a project.
 
     Returns:
-        The earlier binding.
+        The binding that the checkout had before.
 
     Raises:
         ConfigInvalid: as `find_project`; or the project does not exist.
@@ -499,7 +557,10 @@ def link_checkout(home: Path, directory: Path, project_id: str) -> Binding:
 
 
 def unlink_checkout(home: Path, directory: Path) -> tuple[Binding, str]:
-    """Give the checkout around a directory a new project; return the earlier binding and the new id.
+    """Bind the checkout around a directory to a new project.
+
+    Returns:
+        The binding that the checkout had before, and the id of the new project.
 
     Raises:
         ConfigInvalid, ManagedMemoryUnavailable: as `link_checkout`.
@@ -517,23 +578,30 @@ def unlink_checkout(home: Path, directory: Path) -> tuple[Binding, str]:
 
 
 def rename_project(home: Path, project_id: str, name: str) -> None:
-    """Rename a project; nothing else changes.
+    """Change the name of a project that users see; its id stays the same.
 
     Raises:
-        ConfigInvalid: the name is invalid, or as `link_checkout`.
+        ConfigInvalid: the name is invalid, the project does not exist, or as `read_projects`.
         ManagedMemoryUnavailable: as `lock_projects`.
     """
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
-        raise ConfigInvalid(f"invalid name: use 1 to {MAX_NAME_CHARS} printable characters")
+        raise ConfigInvalid(f"invalid project name: use 1 to {MAX_NAME_CHARS} printable characters")
     with lock_projects(home) as projects:
         projects[project_id] = replace(_require_project(projects, home, project_id), name=name.strip())
 
 
 def set_memory_folder(home: Path, directory: Path, folder: str | None) -> Binding:
-    """Store the memory of a project in a folder of its checkouts; None: in the home.
+    """Choose the folder for the memory of the project around a directory, and return the new binding.
+
+    Existing files are not moved.
+
+    Args:
+        home: the directory of the home.
+        directory: a directory in a checkout of the project.
+        folder: a folder of the checkout; None: the memory is stored in the home.
 
     Raises:
-        ConfigInvalid: the folder is invalid, or as `link_checkout`.
+        ConfigInvalid: the folder is invalid, or as `bind_checkout`.
         ManagedMemoryUnavailable: as `lock_projects`.
     """
     found = bind_checkout(home, directory)
@@ -544,13 +612,18 @@ def set_memory_folder(home: Path, directory: Path, folder: str | None) -> Bindin
 
 
 def check_inside(folder: str) -> str:
-    """Return a relative folder of a checkout that can contain a memory.
+    """Return a folder of a checkout in its normal form, if it can contain a memory.
+
+    Args:
+        folder: the path relative to the checkout.
 
     Raises:
-        ConfigInvalid: it is invalid.
+        ConfigInvalid: the path is absolute, or contains `..`, `.git` or unprintable characters.
     """
     if not _is_inside(folder):
-        raise ConfigInvalid(f"{printable(folder)!r} is not a folder under the checkout, such as .muniment")
+        raise ConfigInvalid(
+            f"invalid folder {printable(folder)!r}: use a path below the checkout, such as .muniment"
+        )
     return str(Path(folder))
 
 
@@ -561,10 +634,14 @@ def _is_inside(folder: str) -> bool:
 
 
 def require_memory_in_checkout(found: Binding, memory: Path) -> None:
-    """Raise unless `memory`, a path without links, is the chosen folder of the checkout.
+    """Check that the memory of a checkout is in the chosen folder, and that no link leads elsewhere.
+
+    Args:
+        found: the binding of the checkout.
+        memory: the real path of the memory.
 
     Raises:
-        ConfigInvalid: it is another path, because a link is in its place.
+        ConfigInvalid: a link leads to another path.
     """
     wanted = found.checkout.path / (found.inside or "")
     if memory != wanted:
@@ -575,7 +652,11 @@ def require_memory_in_checkout(found: Binding, memory: Path) -> None:
 
 
 def _require_project(projects: Projects, home: Path, project_id: str) -> Project:
-    """Return a project, also one with a memory but no record; raise ConfigInvalid if it does not exist."""
+    """Return a project, even one that has a memory but no record.
+
+    Raises:
+        ConfigInvalid: the project does not exist.
+    """
     if project_id not in projects and not build_memory_path(home, project_id).is_dir():
         raise _build_unknown_project_error(project_id)
     return projects.get(project_id) or Project(_derive_name_from_id(project_id), by_path=True)
@@ -586,7 +667,7 @@ def _build_unknown_project_error(text: str) -> ConfigInvalid:
 
 
 def _is_recorded(found: Binding) -> bool:
-    """Return whether a checkout is completely recorded and marked."""
+    """Return whether the record and the mark of a checkout are complete, so that no write is needed."""
     checkout, project = found.checkout, found.project
     if (
         found.kind is not BindingKind.KNOWN
@@ -605,7 +686,7 @@ def _is_recorded(found: Binding) -> bool:
 
 
 def _drop_links(projects: dict[str, Project], checkout: Checkout) -> None:
-    """Remove the recorded paths that resolve to a checkout by a link: the user chose its memory."""
+    """Remove the recorded paths that are now links to a checkout, because the user chose its memory."""
     for project_id, link in list(_find_links_to(projects, checkout)):
         project = projects[project_id]
         places = {each: marked for each, marked in project.places.items() if each != link}
@@ -613,7 +694,7 @@ def _drop_links(projects: dict[str, Project], checkout: Checkout) -> None:
 
 
 def _move_paths(project: Project, left: Collection[str], checkout: Checkout) -> Project:
-    """Return a project whose repositories moved from some paths to the path of a checkout."""
+    """Return a copy of a project whose repositories moved from the paths `left` to the path of a checkout."""
     path = str(checkout.memory_path)
     places = {each: marked for each, marked in project.places.items() if each not in left}
     before = {old: path if now in left else now for old, now in project.before.items() if old != path}
@@ -623,7 +704,11 @@ def _move_paths(project: Project, left: Collection[str], checkout: Checkout) -> 
 def _record_checkout(
     projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout
 ) -> Project:
-    """Record that a checkout belongs to one project only; its repository is marked first."""
+    """Write a project's mark to the repository of a checkout, then record the checkout in that project.
+
+    Returns:
+        The changed project.
+    """
     path, common = str(checkout.memory_path), checkout.common
     is_marked = common is not None and _write_mark(projects, common, project_id, project.secret)
     for other, known in projects.items():
@@ -639,9 +724,10 @@ def _record_checkout(
 
 
 def _write_mark(projects: Projects, common: Path, project_id: str, secret: str) -> bool:
-    """Mark a repository; return whether it has the mark now. A file without valid marks is left unchanged.
+    """Write the mark of a project to a repository, and return whether the repository has that mark now.
 
-    Marks of other homes remain; two homes may use the same id, so the secret identifies the home.
+    Marks of other homes remain. Two homes may use the same project id; the secret distinguishes their marks.
+    If the file contains anything other than marks, it is left unchanged.
     """
     path = common / MARK_FILE_NAME
     own_mark = f"muniment 1 {project_id} {secret}\n"
@@ -653,12 +739,12 @@ def _write_mark(projects: Projects, common: Path, project_id: str, secret: str) 
     if read_small_file(path, _MAX_MARK_BYTES, private=True) != text:
         with suppress(OSError):
             write_file(path, text.encode(), replace=True)
-    # On a file system without modes it is not a mark: marks are readable by this user only.
+    # On a file system without modes this is not a mark: only this user may be able to read a mark.
     return read_small_file(path, _MAX_MARK_BYTES, private=True) == text
 
 
 def _derive_name(checkout: Checkout) -> str:
-    """Return a name for a project at that path."""
+    """Return the initial name of the project of a checkout: the name of its directory."""
     place = checkout.memory_path
     directory = place.parent if place.name.startswith(".") else place
     return printable(directory.name)[:MAX_NAME_CHARS] or "workspace"
@@ -675,15 +761,16 @@ def list_notes(home: Path, found: Binding, *, was_recorded: bool) -> Iterator[st
     """Yield notes for the user about how a project was found, with the next steps.
 
     Args:
-        home: the home.
-        found: from `find_project`, or from `bind_checkout` if it `was_recorded`.
-        was_recorded: whether it was recorded, so that this note is displayed only once.
+        home: the directory of the home.
+        found: the binding from `find_project`, or from `bind_checkout` if `was_recorded` is true.
+        was_recorded: whether the binding was recorded just now. The note about a moved repository appears
+            only then.
     """
     checkout = found.checkout
     if checkout.is_rejected:
         yield (
-            f"{checkout.path}/.git points to a repository that does not know this directory, so its memory "
-            "is not used here; for a worktree that was moved: git worktree repair"
+            f"{checkout.path}/.git points to a repository that does not point back, so its memory is "
+            "not used here; if the worktree was moved, run: git worktree repair"
         )
     match found.kind, found.other_project:
         case BindingKind.MOVED, _ if was_recorded:
@@ -693,7 +780,7 @@ def list_notes(home: Path, found: Binding, *, was_recorded: bool) -> Iterator[st
             what = {
                 BindingKind.COPY: f"this is a copy of the repository of {project.name}",
                 BindingKind.CLONE: f"this is another clone of {project.remote}, like {project.name}",
-                BindingKind.REPLACED: f"another repository was here, that of {project.name}",
+                BindingKind.REPLACED: f"another repository was here before, that of {project.name}",
             }[found.kind]
             has = "has a separate memory now" if was_recorded else "has no separate memory yet"
             yield f"{what}, and {has}; to share the memory of {project.name}: muniment projects link {other}"
@@ -705,19 +792,19 @@ def list_notes(home: Path, found: Binding, *, was_recorded: bool) -> Iterator[st
         if old is not None and old != found.id and old not in projects:
             yield (
                 "this worktree had a separate memory and shares the memory of its clone now; the old one is "
-                f"in {build_memory_path(home, old)}; to end this note: muniment projects rename {old} NAME"
+                f"in {build_memory_path(home, old)}; to hide this note: muniment projects rename {old} NAME"
             )
 
 
 def list_advice(home: Path, found: Binding) -> Iterator[str]:
-    """Yield how to join another memory that seems to belong to the same project, if there is one.
+    """Yield a note with the command that joins another memory of the same project, if there seems to be one.
 
-    That is a memory whose recorded path is now a link to this checkout. Data of a repository itself never
-    causes this note, since agents receive it too.
+    That is a memory whose recorded path is now a link to this checkout. Data in the repository itself never
+    causes this note, because agents receive the note too.
 
     Args:
-        home: the home.
-        found: the project that is used here.
+        home: the directory of the home.
+        found: the binding of this checkout.
     """
     projects = read_projects(home)
     for project_id, _ in _find_links_to(projects, found.checkout):
@@ -736,10 +823,10 @@ def _format_project(found: Binding) -> str:
 
 
 def find_project_id(projects: Projects, home: Path, text: str) -> str:
-    """Return the id of a project that the user identified by id or name.
+    """Return the id of the project that the user named by its id or name.
 
     Raises:
-        ConfigInvalid: the name is unknown, or not unique.
+        ConfigInvalid: the project is unknown, or several projects have the name.
     """
     if text in projects or (PROJECT_ID.fullmatch(text) and build_memory_path(home, text).is_dir()):
         return text

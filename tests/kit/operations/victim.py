@@ -489,7 +489,7 @@ class PoisonJudge:
             stamps = [*re.findall(rb"^muniment: (.*)$", content, re.MULTILINE), b'{"trust": 0}']
             if json.loads(stamps[0])["trust"] != trust:
                 yield f"{path} has no origin, or not the one in the ledger"
-            previous_trust = path in self.before and self.memory.trust_of(
+            previous_trust = path in self.before and self.memory.get_trust(
                 path, self.before[path], self.trusts
             )
             if previous_trust and LEVELS[trust] < LEVELS[previous_trust]:

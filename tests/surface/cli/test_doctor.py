@@ -120,12 +120,12 @@ def test_doctor_fails_on_broken_layer_and_counts_untried(doctor, fake_findings, 
 
     fake_findings(change=break_first_finding)
     lines = doctor(code=1)
-    failed_line = r"  NOT STOPPED +done +read a file .* \(landlock should stop it\)"
+    failed_line = r"  NOT stopped +done +read a file .* \(landlock should stop it\)"
     assert any(re.fullmatch(failed_line, line) for line in lines)
     assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT stopped"
     assert (
         lines[-2]
-        == "to do: an attempt succeeded that must not: report it as in SECURITY.md, with the --json output"
+        == "to do: an attempt succeeded that must fail: report it as in SECURITY.md, with the --json output"
     )
     for number, code in ((3, 0), (4, 1)):  # It fails if nothing was tried.
         fake_findings(change=skip_findings)

@@ -466,7 +466,7 @@ def test_import_rejects_expired_facts_and_forbidden_writes(cli, tmp_path):
     }
     policy = write_policy(tmp_path / "reading.toml", None, format_allow("/**"), extends=("strict",))
     done = cli.run_for_document("import", sources.write_mem0(tmp_path), f"--policy={policy}", code=1)
-    assert set(read_reasons(done).values()) == {"no scope here allows writes"}
+    assert set(read_reasons(done).values()) == {"no available scope allows new entries"}
     lasting = write_file(
         tmp_path, "l.json", '[{"id": "1", "memory": "Tea is free", "expiration_date": "2999-01-01"}]'
     )
@@ -499,7 +499,7 @@ def test_import_of_export_never_replaces_entry_or_id(cli, tmp_path, roots):
     done = cli.run_for_document("import", other, code=1)
     assert read_reasons(done) == {
         "user/a.md": "user/a.md already exists with another text or trust",
-        "user/b.md": "an entry with its id already exists with another text or trust",
+        "user/b.md": "another entry with the same id already exists, with another text or trust",
         "user/A.md": "user/A.md already exists with another text or trust",
         "user/d.md": read_reasons(done)["user/d.md"],
         "nowhere/f.md": read_reasons(done)["nowhere/f.md"],
@@ -521,7 +521,9 @@ def test_import_commits_in_batches_and_names_conflicts(cli, tmp_path, roots, mon
     monkeypatch.setattr(importing, "commit", commit_after_other)
     done = cli.run_for_document("import", write_rows(tmp_path, 10), code=1)
     assert (done["counts"]["imported"], len(done["task_ids"])) == (9, 3)
-    assert read_reasons(done) == {"memory m1": "another process wrote there meanwhile; import it again"}
+    assert read_reasons(done) == {
+        "memory m1": "another process changed this path meanwhile; import the item again"
+    }
     assert files[0].read_text() == "by hand\n"
     cli.run_for_document("undo", done["task_ids"][1])
     assert len(list_entries(cli)) == 6, "one of them was written manually"

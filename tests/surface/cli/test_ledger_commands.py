@@ -158,7 +158,10 @@ def test_review_approval_on_terminal_uses_shown_version(cli, roots, home, monkey
 
 def test_review_approval_without_terminal_requires_yes(cli, roots, home, tmp_path):
     make_pending_review(make_roots(tmp_path / "other"), home)
-    assert cli.run_for_lines("review", "list") == ["no pending reviews", "1 more in other workspaces"]
+    assert cli.run_for_lines("review", "list") == [
+        "no pending reviews",
+        "1 more pending reviews in other workspaces",
+    ]
     assert cli.run_for_document("review", "list") == {"reviews": [], "elsewhere": 1}
     review, _ = make_pending_review(roots, home)
     unconfirmed = cli("review", "approve", review, stdin="y\n")
@@ -208,7 +211,7 @@ def test_audit_verifies_chain_and_stored_head(cli, saved_fact, home, tmp_path):
             connection.execute(f"DELETE FROM {table}")
     # A complete old ledger is detected only with the stored head.
     assert cli("audit", "verify").exit_code == 0
-    message = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
+    message = "the expected head (1) is not in this ledger: records were removed or replaced"
     assert cli.run_for_lines("audit", "verify", "--head-file", head_file, code=1) == [message]
 
 

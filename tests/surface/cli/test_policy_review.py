@@ -161,7 +161,7 @@ def test_policy_test_detects_failures_and_unnoticed_mutants(write_own_policy, po
     write_own_policy(READ + SECRET)
     lines = policy.run_for_lines("test", path, code=1)
     notice = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
-    assert lines[:2] == [notice, "    fix: correct the rule if it has no effect, or add"]
+    assert lines[:2] == [notice, "    fix: correct the rule if it has no effect, or add this test:"]
     assert lines[-1].endswith(f"0 tests, all passed; {tally.format(0, 2)}")
     suggestion = "\n".join(lines[2:6]) + "\n"
     assert suggestion.split()[0] == "[[test]]"
@@ -241,7 +241,7 @@ def test_undecided_proof_fails(write_own_policy, write_invariants, policy, monke
     path = write_own_policy(READ + DENY)
     assert policy.run_for_lines("prove", write_invariants(NEVER), path, code=1)[0].startswith("undecided ")
     lines = policy.run_for_lines("test", path, code=1)
-    assert "    fix: simplify the policy; the effect of this rule could not be computed" in lines
+    assert "    fix: simplify the policy; it is too complex to compute the effect of this rule" in lines
     assert lines[-1].endswith("3 undecided")
 
 

@@ -44,7 +44,7 @@ def test_clone_may_share_memory_after_one_question(run_in, cli, tmp_path):
     lines = run_in("second", "ls", stdin="perhaps\ns\n")
     question = f"{tmp_path}/second is another clone of {tmp_path}/source that already has a memory:"
     assert lines[:2] == [question, f"  shop, 1 entry, used by {tmp_path}/shop"]
-    assert lines[2] == "  saved; to change it: muniment projects link, or unlink"
+    assert lines[2] == "  saved; to change it: muniment projects link, or muniment projects unlink"
     assert FACT in str(lines)
     assert question not in run_in("second", "ls", stdin="")
     assert "a separate one" not in str(run_in("second", "recall", "harbour", stdin=""))
@@ -141,7 +141,7 @@ def test_link_and_unlink_print_working_commands(run_in, cli, tmp_path):
     (home / "state").mkdir(exist_ok=True, mode=0o700)
     (home / "state" / "daemon.json").write_text("{}")
     lines = cli.run_for_lines("projects", "link", *lines[3].split()[-1:], second)
-    assert lines[-1] == "note: the daemon uses this after its next start"
+    assert lines[-1] == "note: the running daemon uses this only after a restart"
     assert FACT in str(run_in("second", "ls"))
 
 

@@ -286,7 +286,7 @@ def test_hook_output_stays_below_tool_limit(hook, roots):
 
 def test_hook_never_fails_for_any_input(hook, monkeypatch):
     no_json, no_prompt = (
-        "invalid event on standard input: not JSON",
+        "invalid event on standard input: not JSON; use a JSON object",
         'expected an object with a string "prompt"',
     )
     dark = '{"prompt": "dark mode editor"}'

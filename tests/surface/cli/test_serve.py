@@ -202,7 +202,7 @@ def test_serve_rejects_unsafe_token_file(cli, home):
 
 @pytest.mark.usefixtures("work_directory")
 def test_serve_removes_model_key_from_environment(cli, monkeypatch):
-    """Check processes that are started later; see `cli.command.model_of`."""
+    """Check processes that are started later; see `cli.command.open_model_and_drop_key`."""
     has_key, record_environment = [], lambda *_, **__: has_key.append("MUNIMENT_API_KEY" in os.environ)
     monkeypatch.setattr(command, "_run", AsyncMock(side_effect=record_environment))
     named = ("--model", "m", "--base-url", "http://127.0.0.1:1/v1")

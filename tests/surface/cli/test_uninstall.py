@@ -143,8 +143,8 @@ def test_uninstall_names_moved_and_unreadable_settings(run, user, filled_home, t
     assert (done.exit_code, "settings.json is not JSON" in done.stdout) == (0, True)
     assert (user / ".gemini/settings.json").read_text() == "{,}"
     assert not (user / ".codex/config.toml").exists()
-    note = f"{tmp_path / 'moved' / 'settings.json'} was set up with other variables; set these, then: "
-    assert f"{note}muniment setup qwen-code --remove" in done.stdout
+    note = f"{tmp_path / 'moved' / 'settings.json'} was set up with other environment variables; set them"
+    assert f"{note} again, then run: muniment setup qwen-code --remove" in done.stdout
     assert filled_home.exists()
 
 

@@ -61,9 +61,9 @@ def test_home_yields_address_and_owner_token(home):
 def test_invalid_daemon_files_are_rejected_without_token(home):
     for text in ("", "two words", "x" * 600):
         write(home / "state/token", text)
-        assert_unusable(home, r"does not contain a token$")
+        assert_unusable(home, r"does not contain a token; restart the daemon$")
     (home / "state/token").unlink()
-    assert_unusable(home, r"does not contain a token$")
+    assert_unusable(home, r"does not contain a token; restart the daemon$")
     wrong = '{"url": "ftp://x"}', '{"url": 7}', '{"url": "", "socket": 7}'
     for text in ("", "[]", "{}", "null", "\xff", *wrong):
         write(home / "state/daemon.json", text)

@@ -272,7 +272,7 @@ def test_node_token_belongs_to_no_home(reviewing_nodes, other):
         for response in send_operation(node, operation, names):
             if operation.is_workspace_operation:
                 assert response.code == "untrusted_workspace", operation
-    assert node.problem("GET", "/capabilities") == (403, "untrusted_workspace")
+    assert node.request_problem("GET", "/capabilities") == (403, "untrusted_workspace")
     assert node.get("/metrics").status_code == 200
     assert read_home_rows(reviewing_nodes.base, other_home.name) == before
 
@@ -294,7 +294,9 @@ def test_token_has_its_trust_in_its_home_only(reviewing_nodes):
             "invalid_client_id",
         )
     other_names = replace(NEVER, home=other.name)
-    assert one.nodes[1].request_problem("GET", f"/workspaces/{other_names.home}/memory/tasks", token=first_token) == (
+    assert one.nodes[1].request_problem(
+        "GET", f"/workspaces/{other_names.home}/memory/tasks", token=first_token
+    ) == (
         403,
         "untrusted_workspace",
     )

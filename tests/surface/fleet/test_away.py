@@ -71,7 +71,7 @@ class Follower(threading.Thread):
             turn += 1
             with (
                 suppress(httpx2.HTTPError, AssertionError),
-                self.home.at[turn % len(self.home.at)].follow(self.last) as followed,
+                self.home.nodes[turn % len(self.home.nodes)].follow_events(self.last) as followed,
             ):
                 for event in followed:
                     self.last = followed.last_id
@@ -89,7 +89,7 @@ def check_recovery(own_nodes, home, break_server, seconds):
     """Check that accepted tasks and a later one are completed, and that a follower misses no event."""
     at, other = home.nodes
     assert at.run_task("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
-    assert at.recalled("tea or coffee?")
+    assert at.recall_texts("tea or coffee?")
     follower = Follower(home)
     follower.until_seen(1)
     before = [at.remember(f"The user keeps item number {number} in the cellar.") for number in range(4)]
@@ -157,11 +157,11 @@ def test_absent_database_accepts_nothing_and_loses_nothing(own_nodes, break_serv
 @pytest.mark.slow
 def test_event_loop_runs_while_database_hangs(own_nodes):
     home = own_nodes.create_home()
-    assert home.nodes[0].recalled("anything") == []
+    assert home.nodes[0].recall_texts("anything") == []
     with suspend_server(own_nodes.server), ExitStack() as stack:
         threads = []
         for number in range(40):
-            at = own_nodes.at(number % 2, home.token)
+            at = own_nodes.open_requests(number % 2, home.token)
             thread = threading.Thread(target=lambda at=at: at.get(f"{BASE}/tasks"))
             thread.start()
             threads.append(thread)

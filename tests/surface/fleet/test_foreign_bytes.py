@@ -22,7 +22,7 @@ class Copy:
         self.task = self.writes.run_task("remember", {"content": FACT, "scope": "user"})
         self.wait_until_idle()
         assert self.reads.recall_texts(QUERY)
-        self.user = nodes.nodes[1].memory(self.home.name) / "user"
+        self.user = nodes.nodes[1].get_copy_path(self.home.name) / "user"
         self.entry = self.entry_with(b"marmot")
         self.original = self.entry.read_bytes()
 
@@ -30,7 +30,7 @@ class Copy:
         """Wait until no node has the lease: a node that has it does not compare files, see T-FLT-04."""
         name = self.home.name
         wait_until(lambda: is_idle(self.nodes.base, name))
-        wait_until(lambda: all(each.node.home(name).copy.held is None for each in self.nodes.nodes))
+        wait_until(lambda: all(each.node.home(name).copy.leased_ledger is None for each in self.nodes.nodes))
 
     def entry_with(self, word):
         """Return the path of the only entry that contains `word`."""
@@ -147,7 +147,7 @@ CHANGES = (
 def test_recall_after_file_changed_returns_ledger_text(copy, change):
     before = copy.files()
     change(copy)
-    found = copy.reads.recalled(QUERY)
+    found = copy.reads.recall_texts(QUERY)
     assert any("marmot-0017" in each for each in found), found
     assert not any(FOREIGN in each for each in found), found
     assert copy.files() == before
@@ -157,10 +157,10 @@ def test_recall_after_file_changed_returns_ledger_text(copy, change):
 @pytest.mark.parametrize("change", CHANGES)
 def test_task_after_file_changed_starts_from_ledger_files(copy, change):
     change(copy)
-    done = copy.reads.done("remember", {"content": "The user keeps box 18 in cellar heron-0018."})
+    done = copy.reads.run_task("remember", {"content": "The user keeps box 18 in cellar heron-0018."})
     assert done["status"] == "completed", done
-    for at in copy.home.at:
-        found = at.recalled(f"{QUERY} heron-0018")
+    for at in copy.home.nodes:
+        found = at.recall_texts(f"{QUERY} heron-0018")
         assert any("marmot-0017" in each for each in found), found
         assert any("heron-0018" in each for each in found), found
         assert not any(FOREIGN in each for each in found), found
@@ -170,13 +170,13 @@ def test_task_after_file_changed_starts_from_ledger_files(copy, change):
 
 @pytest.mark.threat("T-FLT-04", control="compared_copies")
 def test_recall_after_forgotten_file_restored_is_empty(copy):
-    forgotten = copy.writes.done("forget", {"query": f"user/{copy.entry.relative_to(copy.user)}"})
+    forgotten = copy.writes.run_task("forget", {"query": f"user/{copy.entry.relative_to(copy.user)}"})
     assert forgotten["status"] == "completed", forgotten
     copy.wait_until_idle()
-    assert copy.reads.recalled(QUERY) == []
+    assert copy.reads.recall_texts(QUERY) == []
     copy.entry.parent.mkdir(exist_ok=True)
     copy.entry.write_bytes(copy.original)
-    assert copy.reads.recalled(QUERY) == []
+    assert copy.reads.recall_texts(QUERY) == []
     assert not copy.entry.exists()
 
 
@@ -184,12 +184,12 @@ def test_recall_after_forgotten_file_restored_is_empty(copy):
 def test_recall_after_old_version_restored_returns_new_version(copy):
     undone = copy.writes.post("/workspace/memory/undo", {"taskId": copy.task["taskId"]})
     assert undone.status_code == 200, undone.text
-    second = copy.writes.done("remember", {"content": FACT.replace("marmot", "heron"), "scope": "user"})
+    second = copy.writes.run_task("remember", {"content": FACT.replace("marmot", "heron"), "scope": "user"})
     assert second["status"] == "completed", second
     copy.wait_until_idle()
-    assert copy.reads.recalled("box 17 in cellar heron-0017")
+    assert copy.reads.recall_texts("box 17 in cellar heron-0017")
     copy.entry_with(b"heron").rename(copy.entry)
     copy.entry.write_bytes(copy.original)
-    found = copy.reads.recalled("where is box 17, heron-0017 or marmot-0017?")
+    found = copy.reads.recall_texts("where is box 17, heron-0017 or marmot-0017?")
     assert any("heron-0017" in each for each in found), found
     assert not any("marmot-0017" in each for each in found), found

@@ -50,7 +50,7 @@ def test_node_with_full_disk_leaves_work_to_another(pair, monkeypatch):
     assert (rejected.status_code, rejected.json()["reason"]) == (503, "disk_full")
     assert rejected.headers["retry-after"]
     for number in range(4):
-        done = home.nodes[1].done(
+        done = home.nodes[1].run_task(
             "remember", {"content": f"The user keeps item number {number} in the cellar."}
         )
         assert done["status"] == "completed"

@@ -61,22 +61,22 @@ def busy_home(slow_nodes, model):
 
 def test_cancel_at_another_node_is_streamed_to_followers(busy_home):
     with busy_home.elsewhere.follow_events() as remote, busy_home.there.follow_events() as local:
-        remote.start(), local.start()
+        remote.read_to_start(), local.read_to_start()
         cancelled = busy_home.elsewhere.cancel(busy_home.running).json()
         assert cancelled["status"] == "cancelled", cancelled
         for each in (remote, local):
-            events = each.until(lambda event: event.data.get("status") == "cancelled")
+            events = each.read_until(lambda event: event.data.get("status") == "cancelled")
             assert events[-1].data["taskId"] == busy_home.running
     assert busy_home.there.read_task(busy_home.running)["status"] == "cancelled"
 
 
 def test_commit_is_streamed_at_another_node(busy_home, model):
     with busy_home.elsewhere.follow_events() as events_stream:
-        events_stream.start()
+        events_stream.read_to_start()
         model.resume()
-        events = events_stream.until(lambda event: event.data.get("status") == "completed")
+        events = events_stream.read_until(lambda event: event.data.get("status") == "completed")
         assert {event.type for event in events} == {"task", "memory_changed"}
-    assert busy_home.elsewhere.recalled("tea or coffee?")
+    assert busy_home.elsewhere.recall_texts("tea or coffee?")
 
 
 def test_undo_at_another_node_waits_for_running_task(busy_home, model, slow_nodes):
@@ -110,11 +110,18 @@ def test_erase_removes_text_from_files_of_all_nodes(busy_home, model, slow_nodes
     erased = busy_home.there.post(f"{BASE}/erase", {"target": busy_home.path, "dryRun": False})
     assert (erased.status_code, erased.json()["status"]) == (200, "erased"), erased.text
     wait_until(
-        lambda: not any(find_files_with_word(each.memory(busy_home.name).parent) for each in slow_nodes.nodes)
+        lambda: (
+            not any(
+                find_files_with_word(each.get_copy_path(busy_home.name).parent) for each in slow_nodes.nodes
+            )
+        )
     )
     for at in busy_home.nodes:
         assert at.recall_texts(f"Who has seen a {SECRET_WORD}?") == []
-    assert [find_files_with_word(each.memory(busy_home.name).parent) for each in slow_nodes.nodes] == [[], []]
+    assert [find_files_with_word(each.get_copy_path(busy_home.name).parent) for each in slow_nodes.nodes] == [
+        [],
+        [],
+    ]
     with psycopg.connect(slow_nodes.base.superuser, options="-c search_path=muniment") as connection:
         for table in ("blob", "event", "task", "record", "change_set", "review"):
             rows = connection.execute(
@@ -132,9 +139,11 @@ def test_removed_home_leaves_no_file_on_any_node(slow_nodes):
         assert at.recall_texts(f"Who has seen a {SECRET_WORD}?")
     homes.remove_home(slow_nodes.base.owner, home.name)
     wait_until(
-        lambda: not any(find_files_with_word(each.memory(home.name).parent) for each in slow_nodes.nodes)
+        lambda: (
+            not any(find_files_with_word(each.get_copy_path(home.name).parent) for each in slow_nodes.nodes)
+        )
     )
-    assert [at.problem("GET", f"{BASE}/tasks") for at in home.nodes] == [(401, "token_required")] * 2
+    assert [at.request_problem("GET", f"{BASE}/tasks") for at in home.nodes] == [(401, "token_required")] * 2
 
 
 def test_erase_reaches_node_that_was_stopped(fleet, tmp_path):
@@ -173,7 +182,7 @@ def test_revoked_token_ends_event_stream(slow_nodes):
 
     def follow():
         with at.follow_events() as events_stream:
-            events_stream.start()
+            events_stream.read_to_start()
             has_started.set()
             for _ in events_stream:
                 pass
@@ -185,7 +194,7 @@ def test_revoked_token_ends_event_stream(slow_nodes):
     assert has_started.wait(30)
     homes.revoke_token(slow_nodes.base.owner, KEY, home.name, "client")
     assert has_ended.wait(30)
-    assert at.problem("GET", f"{BASE}/tasks") == (401, "token_required")
+    assert at.request_problem("GET", f"{BASE}/tasks") == (401, "token_required")
     assert home.nodes[1].get(f"{BASE}/tasks").status_code == 200
     follower.join()
 

@@ -8,7 +8,7 @@ def check_recall_at_other_node(home, number):
     writes, reads = home.nodes[number % 2], home.nodes[(number + 1) % 2]
     done = writes.run_task("remember", {"content": f"The user keeps box {number} in cellar nr-{number:04}."})
     assert done["status"] == "completed", done
-    found = reads.recalled(f"where is box {number}, nr-{number:04}?")
+    found = reads.recall_texts(f"where is box {number}, nr-{number:04}?")
     assert any(f"nr-{number:04}" in text for text in found), (number, found)
 
 

@@ -38,15 +38,15 @@ def test_owner_of_leased_home_leaves_places_to_others(two_nodes):
     core = two_nodes.nodes[0].node
 
     def undo():
-        client = two_nodes.at(0, home.token)
-        return client.problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
+        client = two_nodes.open_requests(0, home.token)
+        return client.request_problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
 
     with ThreadPoolExecutor(REQUESTS) as threads:
         with lease_to_other_node(two_nodes, home):
             answers = [threads.submit(undo) for _ in range(REQUESTS)]
             wait_until(lambda: sum(each.done() for each in answers) >= REQUESTS - MAX_OWNER_OPERATIONS // 2)
             assert len(core._operations) == MAX_OWNER_OPERATIONS // 2
-            assert other.at[0].get(f"{BASE}/review").status_code == 200
+            assert other.nodes[0].get(f"{BASE}/review").status_code == 200
         found = [each.result()[0] for each in answers]
     assert sorted(found)[:1] == [200]  # After the home is free, one request succeeds, once.
     assert found.count(503) == REQUESTS - MAX_OWNER_OPERATIONS // 2

@@ -33,12 +33,12 @@ def test_second_turn_does_not_restart_running_task(slow_node):
     home = running.create_home()
     task_id = start_task(home, model)
     with ThreadPoolExecutor(1) as threads:  # Like a job that was considered stalled and is delivered twice.
-        second_turn = threads.submit(running.nodes[0].node.create_home(home.name).turn)
+        second_turn = threads.submit(running.nodes[0].node.home(home.name).run_turn)
         wait([second_turn], timeout=2.0)
         tasks = lane_tasks.list_running(running.base.pool.home(home.name), home.name)
-        model.release()
+        model.resume()
     assert [(each.id, each.claim) for each in tasks] == [(task_id, 1)]
-    assert home.nodes[0].wait(task_id)["status"] == "completed"
+    assert home.nodes[0].wait_for_task(task_id)["status"] == "completed"
 
 
 def test_home_removed_during_turn_frees_its_slot(slow_node):
@@ -46,8 +46,8 @@ def test_home_removed_during_turn_frees_its_slot(slow_node):
     home = running.create_home()
     start_task(home, model)
     homes.remove_home(running.base.owner, home.name)
-    model.release()
-    wait_until(lambda: not running.nodes[0].node.running)
+    model.resume()
+    wait_until(lambda: not running.nodes[0].node.turn_count)
 
 
 def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
@@ -79,7 +79,7 @@ def test_turns_stay_queued_if_every_node_is_full(fleet, tmp_path, monkeypatch):
             wait_until(lambda queue_=node.node.queue: checked_queues.count(queue_) > before[queue_] + 5)
         queues = {home.name: build_queue_name(name) for home, name in zip(waiting, names, strict=True)}
         assert read_queues(fleet, list(queues)) == queues
-        model.release()
+        model.resume()
 
 
 def make_home_of_node(running, names, name):

@@ -218,7 +218,7 @@ def daemon_cases(scripted_daemon, monkeypatch):
     yield "remember_queue_full", scripted_daemon.post(f"{BASE}/remember", FACT)
     for task_id in reversed(accepted):
         scripted_daemon.cancel(task_id)
-    scripted_daemon.model.release()
+    scripted_daemon.model.resume()
     workspaces = scripted_daemon.core.workspaces
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -233,7 +233,7 @@ def daemon_cases(scripted_daemon, monkeypatch):
             yield "workspace_draining", sent
             assert sent.headers["retry-after"] == "1"
     with monkeypatch.context() as patch, scripted_daemon.follow_events() as follower:
-        follower.start()
+        follower.read_to_start()
         patch.setattr(scripted_daemon.guard.following, "cap", 1)
         yield "busy", (sent := scripted_daemon.get(f"{BASE}/events"))
         assert sent.headers["retry-after"] == "5"
@@ -295,7 +295,7 @@ def owner_cases(scripted_daemon):
     expected = {"status": "approved", "filesTouched": ["user/signed.md"], "touchedScopes": ["user"]}
     assert (approved, text in scripted_daemon.read_files()["signed.md"]) == (approved | expected, True)
     with scripted_daemon.follow_events(cursor=scripted_daemon.cursor(0)) as follower:
-        event = follower.until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
+        event = follower.read_until(lambda each: each.data["taskId"] == approved["taskId"])[-1]
     assert (event.type, event.data["source"]) == ("memory_changed", "workspace_memory_remember")
     done = scripted_daemon.remember_file("project/gone.md", "This project is gone", scope="project")
     scripted_daemon.erase(done)
@@ -328,7 +328,7 @@ def race_cases(scripted_daemon):
         task = scripted_daemon.cancel(task_id).json()  # One is queued, and one is running.
         assert scripted_daemon.read_task(task_id) == scripted_daemon.cancel(task_id).json() == task
         yield "cancelled", task
-    scripted_daemon.model.release()
+    scripted_daemon.model.resume()
     assert "never.md" not in scripted_daemon.read_files("project")
 
 
@@ -364,6 +364,6 @@ def test_task_past_deadline_has_timeout_code_of_kind(tmp_path, model):
         model.pause()
         assert_failed(daemon.run_task("remember", {"content": "The user is late"}), "remember_timeout")
         assert_failed(daemon.run_task("forget", {"query": "user has twin"}), "forget_timeout")
-        model.release()
+        model.resume()
         model.behavior = write_then_answer("user/back.md", "The user is back")
         assert daemon.run_task("remember", {"content": "The user is back"})["status"] == "completed"

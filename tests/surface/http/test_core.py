@@ -306,7 +306,7 @@ def test_stop_without_grace_requeues_running_task(blocked_daemon, model, tmp_pat
         model.resume()
     with start_local_daemon(tmp_path) as next_daemon:
         assert [read_end(next_daemon, each)[0] for each in tasks] == ["completed"] * 3
-        with next_daemon.follow(cursor=next_daemon.cursor(0)) as follower:
+        with next_daemon.follow_events(cursor=next_daemon.cursor(0)) as follower:
             completed = follower.read_until(lambda each: each.data.get("status") == "completed")[-1].data
         assert (completed["taskId"], completed["attempt"]) == (tasks[0], 1)
 

@@ -33,7 +33,7 @@ SERVER = """
 import importlib, json, os, sys, traceback
 sys.path[:0] = {paths!r}
 from kit import fake_platform
-for name in fake_platform.LIBRARIES:
+for name in fake_platform.PRELOADED_MODULES:
     importlib.import_module(name)
 for line in sys.stdin:
     job = json.loads(line)
@@ -57,7 +57,7 @@ for line in sys.stdin:
 BEGIN = """
 import json, sys
 from kit import fake_platform
-fake_platform.become({system!r}, refuses_fence={refuses!r})
+fake_platform.simulate_platform({system!r}, blocks_fence={blocks!r})
 """
 PROGRAM = """
 import contextlib, io
@@ -95,8 +95,8 @@ def server():
 def run_on_system(system, tmp_path, server):
     """Return a function that runs a program as on `system` and returns its `result`."""
 
-    def run(program, *, refuses=True, **names):
-        begin = BEGIN.format(system=system, refuses=refuses)
+    def run(program, *, blocks_fence=True, **names):
+        begin = BEGIN.format(system=system, blocks=blocks_fence)
         assignments = "".join(f"{name} = {value!r}\n" for name, value in names.items())
         with tempfile.TemporaryDirectory() as directory:
             streams = [f"{directory}/out", f"{directory}/err"]
@@ -231,7 +231,7 @@ sub = bound.root.resolver.open(bound.root.fd, b"sub", root.LIST)
 plain.rename(directory + "/sub", directory + "/moved")
 plain.symlink(outside, directory + "/sub")
 try:
-    seen.append(root.open_leaf(bound.root, sub, "a.md", "a.md").read_whole(100).decode())
+    seen.append(root.open_name(bound.root, sub, "a.md", "a.md").read_whole(100).decode())
 except Exception as error:
     seen.append(error.code)
 try:
@@ -358,7 +358,7 @@ def test_writing_commands_fail_with_one_line_and_write_nothing(run_on_system, sy
 @pytest.mark.slow
 def test_commands_that_need_fence_fail_with_one_line(run_on_system, system):
     program = PROGRAM + 'result = [run(line) for line in ("serve", "acp", "doctor", "conformance")]'
-    for code, _, error in run_on_system(program, refuses=False):
+    for code, _, error in run_on_system(program, blocks_fence=False):
         assert (code, error.count("\n"), "Traceback" in error) == (1, 1, False), error
         assert LINE.format(NAMES[system]) in error
 
@@ -397,18 +397,18 @@ with muniment.open(workspace=".", policy=policy) as memory:
 def test_concurrent_writers_wait_for_lock(run_on_system, roots):
     program = """
 from muniment.kernel import binding, apply
-from muniment.kernel.cancel import Patience
+from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope
 import time
 first, second = (binding.bind(Scope("user"), directory) for _ in range(2))
 result = []
-with apply.lock_roots([first], Patience(time.monotonic() + 5)):
+with apply.lock_roots([first], Deadline(time.monotonic() + 5)):
     try:
-        with apply.lock_roots([second], Patience(time.monotonic() + 0.1)):
+        with apply.lock_roots([second], Deadline(time.monotonic() + 0.1)):
             result.append("both")
     except Exception as error:
         result.append(error.code)
-with apply.lock_roots([second], Patience(time.monotonic() + 5)):
+with apply.lock_roots([second], Deadline(time.monotonic() + 5)):
     result.append("then")
 """
     assert run_on_system(program, directory=str(roots["user"])) == ["deadline", "then"]

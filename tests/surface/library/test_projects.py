@@ -192,7 +192,7 @@ def test_recloned_repository_keeps_memory_and_another_does_not(shop, user, tmp_p
     shutil.rmtree(shop)
     clone(create_repository(tmp_path / "unrelated"), shop)
     assert user.list_facts(shop) == set()
-    assert "another repository was here" in user.notes
+    assert "another repository was here before" in user.notes
     user.store_fact(shop, "This project is unrelated")
     assert user.list_facts(shop) == {"This project is unrelated"}
     assert len(user.projects()) == 2

@@ -64,4 +64,4 @@ def both_names(off):
         "sandbox.tools.workbench:_require_allowed",
         lambda real: lambda _, written, decide: real(written, written, decide),
     )
-    off.put("sandbox.tools.workbench:ResolvedTarget.names", property(lambda self: (self.written,)))
+    off.put("sandbox.tools.workbench:ResolvedTarget.names", property(lambda self: (self.requested,)))

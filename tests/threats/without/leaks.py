@@ -43,7 +43,7 @@ add_controls({
     "hidden_keys": ("Provenance that only other YAML parsers read stays in an entry.", {
         "content.entry:_require_no_hidden_key": do_nothing}),
     "records": ("Events are not logged.", {"events:emit": do_nothing}),
-    "own_homes": ("Files in a home are used, whoever wrote them.", {
+    "own_homes": ("Files in a home are used, even if another user wrote them.", {
         "*policy.ownership:require_trusted": do_nothing,
         "*policy.ownership:check_owner_and_mode": do_nothing}),
     "gated_words": ("Texts of a model are shown without a check.", {
@@ -95,7 +95,7 @@ def policy_before_disk(real, self, arguments):
     """The disk is read before the policy decides."""
     from muniment.kernel.path import canonicalise
 
-    self._overlay.on_disk(canonicalise(arguments.path, self._scopes))
+    self._overlay.read_disk(canonicalise(arguments.path, self._scopes))
     return real(self, arguments)
 
 

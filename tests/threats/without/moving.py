@@ -36,7 +36,7 @@ add_controls({
     "database_schema": ("Accept any schema of a database.", {
         "store.schema:_find_difference": lambda _database, _scripts: None}),
     "database_rows": ("Skip the checks of the rows of a restored ledger.", {
-        "transfer.backup:check_rows": lambda database, patience: database.limit(patience)}),
+        "transfer.backup:check_rows": lambda database, deadline: database.limit_statements(deadline)}),
     "restored_digests": ("The digests of a backup are not checked.", {
         "transfer.backup:_check_manifest": lambda manifest, _found: manifest | {"roots": {}}}),
 })
@@ -44,8 +44,8 @@ add_controls({
 
 
 @wrap_target("transfer.backup:restore")
-def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  ignored on purpose
+def restore_deadline(real, *args, deadline, **more):  # noqa: ARG001  ignored on purpose
     """A restore has no deadline."""
     from muniment.kernel.cancel import Deadline
 
-    return real(*args, patience=Deadline(math.inf), **more)
+    return real(*args, deadline=Deadline(math.inf), **more)

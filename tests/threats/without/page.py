@@ -59,7 +59,7 @@ def page_alone(real, self, scope):
 def page_name(real, self, scope):
     """A cookie opens the page at every host name."""
     has_cookie = any(name == b"cookie" for name, _ in scope["headers"])
-    return self._at_door(scope) if has_cookie else real(self, scope)
+    return self._admit_to_page(scope) if has_cookie else real(self, scope)
 
 
 @control()

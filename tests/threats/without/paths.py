@@ -64,9 +64,9 @@ def _set_flags(flags, off):
 @replace_target("kernel.walk:_require_on_device", in_workers=True)
 def walk_device(fd, _device):
     """The walk crosses to other devices."""
-    from muniment.kernel.syscalls import change_fstat
+    from muniment.kernel.syscalls import fstat
 
-    return change_fstat(fd).st_mode
+    return fstat(fd).st_mode
 
 
 @control(in_workers=True)
@@ -80,7 +80,7 @@ def _change_status(off, *, links=None, regular=False):
     """Change the status that descriptors report."""
 
     def make(real):
-        def change_fstat(fd):
+        def fstat(fd):
             found = real(fd)
             if links is not None and found.st_nlink and not stat.S_ISDIR(found.st_mode):
                 found.st_nlink = links
@@ -88,7 +88,7 @@ def _change_status(off, *, links=None, regular=False):
                 found.st_mode = stat.S_IFREG | stat.S_IMODE(found.st_mode)
             return found
 
-        return change_fstat
+        return fstat
 
     off.wrap("kernel.root:fstat", make)
     off.wrap("kernel.walk:fstat", make)
@@ -96,7 +96,7 @@ def _change_status(off, *, links=None, regular=False):
 
 # fmt: off
 add_controls({
-    "listing_judged": ("`ls` and `grep` show every file, whatever the policy allows.", {
+    "listing_judged": ("`ls` and `grep` show every file, even if the policy denies it.", {
         "sandbox.tools.workbench:Workbench._is_visible": return_true,
         "kernel.decide:PolicyEvaluator.allows": return_true}),
     "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {

@@ -72,7 +72,7 @@ add_controls({
     "read_by_folding": ("The prover reads deny patterns without case folding.", {
         "policy.automaton:fold": str}),
     "prover_denies": ("The prover ignores deny rules.", {
-        "lab.proofs:Prover.build_denied_set": lambda self, *_: self.tree(())}),
+        "lab.proofs:Prover.build_denied_set": lambda self, *_: self.match_tree(())}),
     "confirmed_witnesses": ("Witnesses of the prover are not confirmed by the decision.", {
         "lab.proofs:_is_in_all": return_true}),
     "undecided_counts": ("An incomplete search counts as one without a result.", {

@@ -59,7 +59,7 @@ def shares(self, token):
 
     if len(self) >= self.cap:
         raise Problem("busy", headers={"Retry-After": "1"})
-    self._taken[token] += 1
+    self._used[token] += 1
 
 
 @replace_target("server.http:Call.find_originator")

@@ -29,7 +29,7 @@ add_controls({
     "withheld_files": ("Files of other authors are not checked.", {
         "store.trust:find_withholding_gate": do_nothing}),
     "low_labels": ("The index shows labels of entries of any trust.", {
-        "store.index:_choose_label": lambda row: "held" if row.held else ""}),
+        "store.index:_choose_label": lambda row: "withheld" if row.is_withheld else ""}),
     "bound_approvals": ("An approval applies to any content of the review.", {
         "store.review:PendingChange.compute_digest": lambda *_: ANY}),
     "marked_lines": ("The text of a review is shown unmarked.", {

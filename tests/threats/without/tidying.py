@@ -57,4 +57,4 @@ add_controls({
 @replace_target("content.words:Vocabulary.contains_all")
 def every_word(self, wanted):
     """One matching word of a query is enough."""
-    return any(word in self.running or word in self.words for word in wanted)
+    return any(word in self.unspaced or word in self.words for word in wanted)

@@ -94,7 +94,7 @@ def strict_headers(data):
 
 
 @replace_target("kernel.cancel:Deadline.wait", hangs_after=2)
-def deadlines(_self, fd, mask, alive=None):  # noqa: ARG001  ignored on purpose
+def deadlines(_self, fd, mask, peer_pidfd=None):  # noqa: ARG001  ignored on purpose
     """A wait has no deadline."""
     import select
 

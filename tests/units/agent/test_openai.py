@@ -54,7 +54,7 @@ def test_answer_is_parsed_on_the_calling_thread(monkeypatch):
 
 
 def test_retry_after_deadline_is_not_attempted():
-    message = r"slow down; a retry in \d+ s would be too late, 20 s are left"
+    message = r"slow down; no retry: it would start in \d+ s, but only 20 s are left"
     for wait in ("120", "Fri, 31 Dec 2100 23:59:59 GMT"):
         with open_model(chat.repeat_responder(chat.error_response(429, "slow down", retry_after=wait))) as (
             server,
@@ -182,7 +182,7 @@ def test_untrusted_certificate_fails_before_request(monkeypatch):
             ModelError,
             model.respond,
             make_timed_request(),
-            match=r"certificate of 127\.0\.0\.1:[0-9]+ is not trusted",
+            match=r"does not trust the certificate of 127\.0\.0\.1:[0-9]+;",
         )
         assert server.requests == []
 

@@ -62,8 +62,9 @@ def test_parse_notes_name_line_without_quoting_text():
     lines = ["type: SECRET", "name: &SECRET x", "keywords: SECRET", "muniment: SECRET", "SECRET"]
     assert subject.parse("\n".join(["---", *lines, "SECRET: 1", "SECRET: 2", "---", ""])).notes == (
         *("line 6 is not `key: value`", "line 8: duplicate key of the same name; the first one counts"),
-        "line 3: name is neither a string nor a list of strings",
-        *("line 2: type is not one of user, feedback, project, reference", "line 4: keywords is not a list"),
+        "line 3: name is neither a string nor a list of strings; put it in quotes",
+        "line 2: type is not one of user, feedback, project, reference",
+        "line 4: keywords is not a list, such as [a, b]",
         "line 5: muniment is not a JSON object on one line",
     )
     assert subject.parse(b"Z\xfcrich").notes == ("the file is not UTF-8 text",)

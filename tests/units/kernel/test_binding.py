@@ -49,7 +49,7 @@ def test_bind_rejects_non_directory_with_reason(directory, tmp_path, monkeypatch
     monkeypatch.chdir(directory)
     (tmp_path / "link").symlink_to(tmp_path / "missing")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert get_bind_error("") == "no directory is configured; give the path of one"
+    assert get_bind_error("") == "no directory is configured; give the path of a directory"
     for path, reason in (
         *((tmp_path / "missing", "not found; create it"), (tmp_path / "link", "broken link")),
         *((tmp_path / "loop", "cannot be opened"), (directory / "note.md", "is not a directory")),

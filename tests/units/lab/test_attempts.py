@@ -269,7 +269,7 @@ def test_without_openat2_seccomp_is_not_expected_to_stop_paths():
 
 
 def test_worker_reports_outcome_of_attempt(monkeypatch):
-    subject.prepare()
+    subject.warm()
     fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
     for error, outcome, why in (
         *((None, DONE, ""), (PermissionError(13, "no"), "EACCES", ""), (OSError("no"), "errno None", "")),

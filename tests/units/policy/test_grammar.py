@@ -289,5 +289,5 @@ def test_overlong_run_is_found_at_any_position():
     assert normal_forms.find_overlong_run(over) == 0
     assert normal_forms.find_overlong_run("-" * 100) is None
     assert subject.canonicalise(f"user/q{over[1:]}.md", ("user",)).name == f"q{over[1:]}.md"
-    with pytest.raises(BadName, match="more than 30 marks"):
+    with pytest.raises(BadName, match="more than 30 combining marks"):
         subject.canonicalise(f"user/q{over}.md", ("user",))

@@ -258,7 +258,7 @@ def test_pattern_that_pathspec_reads_differently_does_not_load(monkeypatch):
             found = catch_invalid(parse_text, format_policy("own", body))
         assert (found.rule, found.where) == ("E204", f"own {kind}"), line
         assert found.problem.split("'")[1] in lines[found.line - 1]
-        assert "has another meaning for pathspec, for user/" in found.problem
+        assert "has another meaning for pathspec, for example for user/" in found.problem
     parse_text(format_policy("own", body))
 
 

@@ -280,7 +280,7 @@ def test_failed_request_is_reported_and_a_full_socket_is_retried(module_zygote, 
     with module_zygote.spawn_worker({}, make_deadline()) as worker:
         assert inspect_worker(worker)["parent"] == module_zygote.pid
     monkeypatch.setattr(socket, "socketpair", raise_too_many)
-    catch_error(WorkerLost, module_zygote.spawn_worker, {}, make_deadline(), match="no socket")
+    catch_error(WorkerLost, module_zygote.spawn_worker, {}, make_deadline(), match="worker's socket")
 
 
 def test_fork_request_lists_scopes_in_descriptor_order():

@@ -40,7 +40,7 @@ class Attempt:
         self._ended, self._outcome = Cancel(), CANCELLED
 
     def end(self, outcome):
-        """End it: return an `Ended`, or raise an exception."""
+        """End the run with an outcome, or with an exception."""
         self._outcome = outcome
         self._ended.set()
 

@@ -305,7 +305,7 @@ def test_recovery_without_write_access_only_notes_it(store_bench, before, monkey
 @pytest.mark.parametrize("path", ["user/new/n.md", "user/a.md", "user/topic/t.md"])
 def test_edit_between_crash_and_recovery_is_kept_and_reported(store_bench, path):
     (store_bench.base / path).write_bytes(b"by hand\n")
-    assert f"{path} was changed since then and is not rolled back (recovery_conflict)" in recover_bench(
+    assert f"{path} was changed after that, so it was not rolled back (recovery_conflict)" in recover_bench(
         store_bench
     )
     for other in {"user/a.md", "user/topic/t.md", path}:
@@ -320,7 +320,7 @@ def test_recovery_by_an_untrusted_commit_names_no_path(store_bench):
     (store_bench.base / "user/a.md").write_bytes(b"by hand\n")
     run = make_run("task-2", trust=Trust.AGENT)
     notes = store_bench.commit(propose_new("user/own.md", b"# O\nown\n"), run=run).notes
-    assert "one of its files was changed since then and is not rolled back (recovery_conflict)" in notes
+    assert "one of its files was changed after that, so it was not rolled back (recovery_conflict)" in notes
     assert not any("user/a.md" in note for note in notes)
 
 
@@ -330,7 +330,7 @@ def test_removed_file_needs_no_rollback_and_a_folder_is_noted(store_bench):
     (store_bench.user / "topic").rmdir()
     rollback_note, conflict_note = recover_bench(store_bench)
     assert rollback_note.startswith(ROLLED_BACK_NOTE[:20])
-    assert "user/topic/t.md was changed since" in conflict_note
+    assert "user/topic/t.md was changed after that" in conflict_note
     assert not (store_bench.user / "topic").exists()
 
 

@@ -321,7 +321,7 @@ def test_check_names_the_files_that_contain_a_piece(store_bench, erase_context):
     for before, content, pieces in ((1 << 20, text[:20], 5), ((1 << 20) - 8, text[:16], 1)):
         backup.write_bytes(b"x" * before + content)
         assert find_remains(text, erase_context) == {"my-own-backup": pieces}
-    catch_error(errors.ConfigInvalid, find_remains, b"too short", erase_context, match="fewer than 16 bytes")
+    catch_error(errors.ConfigInvalid, find_remains, b"too short", erase_context, match="at least 16 bytes")
 
 
 def test_deleted_text_is_scrubbed_from_pages_log_and_catalog(store_bench):

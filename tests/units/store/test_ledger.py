@@ -248,7 +248,7 @@ def test_erased_body_needs_a_later_erasure_record(state):
         return verify(state).problems
 
     remove_body = "UPDATE record SET body = NULL WHERE seq = ?"
-    missing = "its body is missing, and no later erasure lists it"
+    missing = "its body is missing, but no later erasure lists it"
     begin_chain(state)
     assert problems((remove_body, 2)) == (f"record 2: {missing}",)
     append(state, AT, audit.ERASE, None, {"records": [2]})
@@ -289,7 +289,7 @@ def test_head_reads_back_and_a_missing_head_is_noticed(state):
     (problem,) = verify(
         state, expected_head=Head(1, bytes(32))
     ).problems  # Also of a record that is not the last.
-    assert "cut or replaced" in problem
+    assert "removed or replaced" in problem
     for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
         assert Head.parse(f" {head}\n") == head
     for text in ("", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64):

@@ -459,7 +459,7 @@ def test_incompletely_read_memory_never_loses_its_index(store_bench, index):
     rebuild(store_bench)
     complete = index.read_bytes()
     with patch.object(catalog.View, "is_complete", False):
-        note = "user/MEMORY.md cannot be rebuilt: the memory could not be read completely"
+        note = "user/MEMORY.md cannot be rebuilt: the memory was not read completely; see: muniment ls"
         assert store_bench.commit(propose_new("user/n.md")).notes == (note,)
         assert (store_bench.user / "n.md").exists()
         assert index.read_bytes() == complete

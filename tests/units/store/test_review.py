@@ -259,7 +259,7 @@ def test_preview_shows_text_difference_and_dependencies():
     each = make_pending(
         propose_new("user/n.md"), claims=(make_claim("user/a.md", b"x"), make_claim("user/b.md", None))
     )
-    rests = f"depends on user/a.md: unchanged, {digest(b'x')[:16]}\ndepends on user/b.md: missing before\n"
+    rests = f"depends on user/a.md: digest {digest(b'x')[:16]}\ndepends on user/b.md: no such file\n"
     assert rests in render_preview(each, a=b"x")
     assert render_preview(each, a=b"y", b=b"z").count("(changed since)") == 2
     before, after = b"a\n" * 5000, b"b\n" * 5000  # The comparison is limited in cost.

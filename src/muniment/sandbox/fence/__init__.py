@@ -1,9 +1,9 @@
 """The confinement of a worker against native code: the clean process that forks it, and its kernel fence.
 
-Start with `layers` (the rights that a worker drops), then `zygote` (which forks it), `pool` (the broker's
-end) and `wire` (their messages).
+Start with `layers` (the rights that a worker drops), then `zygote` (the process that forks workers), `pool`
+(the broker's end) and `wire` (the messages between both).
 
-On systems other than Linux, importing any of these raises `PlatformUnsupported`.
+On systems other than Linux, importing any module of this package raises `PlatformUnsupported`.
 """
 
 import sys

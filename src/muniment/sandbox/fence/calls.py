@@ -1,6 +1,6 @@
-"""System calls by name: the tiers of the filter, and the numbers of both machines.
+"""Names of the system calls that a worker may make or must never make, and their numbers on both machines.
 
-Checked against the kernel's headers by `tests/units/sandbox/test_seccomp.py`, if they are installed.
+If the kernel headers are installed, `tests/units/sandbox/test_seccomp.py` compares this module with them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ALLOWED: Final = _split_names(
     rt_sigprocmask rt_sigreturn restart_syscall exit exit_group clock_gettime getrandom getpid gettid
     """
 )
-"""System calls that a worker may make. One way to open files and `mmap` are added; the filter checks the
-arguments of a few."""
+"""System calls that a worker may make. The filter adds `mmap` and one call that opens files. It also checks
+the arguments of some of these calls."""
 
 FATAL: Final = _split_names(
     """
@@ -44,8 +44,8 @@ FATAL: Final = _split_names(
     tee vmsplice sendfile copy_file_range timer_create clock_settime settimeofday adjtimex clock_adjtime
     """
 )
-"""System calls that kill a worker: starting, tracing or accessing other processes, the network, changing
-files, names or mounts, other identities, kernel interfaces with a history of vulnerabilities."""
+"""System calls that kill a worker. They start, trace or access other processes, use the network, change
+files, names, mounts or identities, or use kernel interfaces with a history of vulnerabilities."""
 
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "x86_64": _parse_numbers(
@@ -107,4 +107,4 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
         """
     ),
 }
-"""Number of each call by machine; calls that a machine lacks are left out."""
+"""The number of each system call, by machine. A call that a machine does not have is left out."""

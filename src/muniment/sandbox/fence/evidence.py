@@ -1,12 +1,14 @@
-"""The confinement of a worker: the worker's report, checked against the kernel's view of the process.
+"""The confinement of a worker: the report of the worker, checked against the kernel's view of the process.
 
-E1 a layer that the worker reports as missing is missing. E2 `seccomp`, `no_new_privs` and `capabilities` are
-read from the kernel, in `/proc/PID/status`. If they differ there or cannot be read, the layer is missing,
-even if the worker reports it as present. A seccomp filter counts if the worker has more filters than this
-process, which a container may have filtered already. E3 `full` requires every layer except `mdwe`.
+E1 A layer that the worker reports as missing is missing.
+E2 `seccomp`, `no_new_privs` and `capabilities` are read from the kernel, in `/proc/PID/status`. If such a
+   layer is not in force there, or cannot be read, it is missing, even if the worker reports it as present. A
+   seccomp filter counts only if the worker has more filters than this process, which a container may filter
+   already.
+E3 `full` requires every layer except `mdwe`.
 
-The report comes from Muniment's code in a fresh fork, before it received any data. A worker that was taken
-over could not have sent it. Tested with attacks by `tests/units/sandbox/test_evidence.py`.
+The report comes from Muniment's code in a fresh fork, before the fork receives any data. So code that takes
+over a worker later cannot send it. Tested with attacks by `tests/units/sandbox/test_evidence.py`.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from muniment.kernel.names import Enforcement
 from muniment.names import Confinement, FenceLayer
 
 OPTIONAL_LAYERS: Final = frozenset({FenceLayer.MDWE})
-"""Layers that `full` does not require: another layer has the same effect."""
+"""Layers that `full` does not require, because another layer has the same effect."""
 
 _STATUS_FIELDS: Final[Mapping[FenceLayer, tuple[str, str]]] = {
     FenceLayer.SECCOMP: ("Seccomp", "2"),
     FenceLayer.NO_NEW_PRIVS: ("NoNewPrivs", "1"),
     FenceLayer.CAPABILITIES: ("CapEff", "0000000000000000"),
 }
-"""Field of `/proc/PID/status`, and its value in a confined worker."""
+"""For some layers, the field of `/proc/PID/status` and its value in a confined worker."""
 
 _FILTER_COUNT: Final = "Seccomp_filters"
 
@@ -34,11 +36,11 @@ _FILTER_COUNT: Final = "Seccomp_filters"
 def determine_confinement(
     reported_missing: Collection[FenceLayer], status: str, broker_status: str
 ) -> Confinement:
-    """Check a worker's report and return its confinement (E1 to E3).
+    """Return the confinement of a worker, from its report and from the kernel.
 
     Args:
         reported_missing: layers that the worker reports as missing.
-        status: `/proc/PID/status` of the worker; empty: unknown.
+        status: `/proc/PID/status` of the worker; empty if it cannot be read.
         broker_status: `/proc/PID/status` of this process.
     """
     fields, broker_fields = _parse_fields(status), _parse_fields(broker_status)
@@ -57,7 +59,7 @@ def _parse_fields(status: str) -> dict[str, str]:
 
 
 def read_status(pid: int) -> str:
-    """Return `/proc/PID/status` of a process; empty if it cannot be read."""
+    """Return the text of `/proc/PID/status` for the process `pid`, or "" if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

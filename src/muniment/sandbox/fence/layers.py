@@ -1,28 +1,27 @@
 """The kernel fence: a forked worker drops rights permanently, before it reads the first byte of its run.
 
-In this order, since each step removes what the later ones do not need:
+The steps run in this order, because each step removes rights that the later steps do not need:
 
-1. `LIMITS`: limits on its resources.
-2. `CAPABILITIES`: every capability, of every set; then root is an ordinary user who owns root's files.
-3. `DUMPABLE`: other processes of the same user cannot trace it or read its memory.
+1. `LIMITS`: limits on the resources of the worker.
+2. `CAPABILITIES`: every capability, of every set. After that, root is an ordinary user who owns root's files.
+3. `DUMPABLE`: other processes of the same user cannot trace the worker or read its memory.
 4. `MDWE`: writable memory never becomes executable.
-5. `NO_NEW_PRIVS`: required by the next two; set-user-ID programs have no effect.
-6. `LANDLOCK`: files only for reading and only under its roots.
-7. `SECCOMP`: only the system calls that serving needs.
+5. `NO_NEW_PRIVS`: set-user-ID programs have no effect. The next two steps require this.
+6. `LANDLOCK`: files can be opened only for reading, and only under the roots of the worker.
+7. `SECCOMP`: only the system calls that serving a run needs.
 
-- F1 a layer that `set_up_fence` does not report as missing is in force. Each is requested; all but `mdwe`
-  are also tried once, read back, or confirmed from outside (`evidence.py`). So a kernel that accepts a call
-  without effect is detected.
-- F2 an unavailable layer is reported with its errno, and the other layers are still set up. A caller that
+- F1 A layer that `set_up_fence` does not report as missing is in force. Each layer is requested from the
+  kernel. Each one except `mdwe` is also tried once, read back, or confirmed from outside (`evidence.py`). So
+  a kernel that accepts a call without effect is detected.
+- F2 An unavailable layer is reported with its errno, and the other layers are still set up. A caller that
   requires more ends the worker before it receives any data (`muniment.sandbox.sandbox`).
-- F3 native code cannot remove a layer.
+- F3 Native code cannot remove a layer.
 
-Not guaranteed: a limit on processes does not apply to user 0. The gaps of Landlock and seccomp are listed
-with them below. Tested with attacks by `tests/units/sandbox/test_fence.py`, and on the machine by
-`muniment doctor`.
+Not guaranteed: a limit on processes does not apply to user 0. Comments below list the gaps of Landlock and
+seccomp. Tested with attacks by `tests/units/sandbox/test_fence.py`, and on the machine by `muniment doctor`.
 
-Standard library only. Runs once in each worker and cannot be undone, so it is excluded from coverage and run
-in real workers by those tests.
+Standard library only. This code runs once in each worker and cannot be undone. So it is excluded from
+coverage, and those tests run it in real workers.
 """
 
 from __future__ import annotations
@@ -45,9 +44,8 @@ from muniment.sandbox.fence.wire import MAX_ROOTS
 #
 # Landlock: the rights of a process on files, TCP and signals, by rules that can only be tightened.
 #
-# - L1 after `restrict_files`, files can be opened for reading under the given directories and for no other
-# access
-#   anywhere: not written, created, removed, linked, moved or executed.
+# - L1 after `restrict_files`, files can be opened only for reading and only under the given directories. No
+#   file can be written, created, removed, linked, moved or executed.
 # - L2 a root is given as a descriptor, so no path is looked up again and no link is followed.
 # - L3 if the ABI supports it, no TCP port can be bound or connected to, no abstract socket outside the worker
 #   can be connected to, and no process outside can be signalled.
@@ -60,7 +58,7 @@ from muniment.sandbox.fence.wire import MAX_ROOTS
 # Source: landlock(7), `linux/landlock.h`.
 
 MIN_ABI: Final = 3
-"""The first ABI that can deny truncation; with a lower one, L1 has a gap."""
+"""The first Landlock ABI that can deny truncation. With a lower one, the layer counts as missing."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1
@@ -68,14 +66,14 @@ _RULE_TYPE_PATH: Final = 1
 
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _ABI_1_RIGHTS: Final = (1 << 13) - 1
-"""ABI 1: execute, write, read, list, remove and make."""
+"""All rights of ABI 1: execute, write, read, list, remove and make."""
 
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _TCP: Final = 0b11
-"""Bind and connect."""
+"""Rights on TCP ports: bind and connect."""
 
 _SCOPES: Final = 0b11
-"""Abstract sockets and signals."""
+"""Scopes of Landlock: abstract sockets and signals."""
 
 
 _RULESET: Final = struct.Struct("=QQQ")
@@ -87,7 +85,7 @@ _PATH_RULE: Final = struct.Struct("=Qi")
 
 @dataclass(frozen=True, slots=True)
 class HandledRights:
-    """The rights that a ruleset controls, as the kernel's bit masks; without a rule they are denied."""
+    """The rights that a ruleset controls, as bit masks of the kernel. Without a rule, they are denied."""
 
     files: int
     network: int
@@ -95,7 +93,7 @@ class HandledRights:
 
 
 def get_handled_rights(abi: int) -> HandledRights:
-    """Return all rights that a kernel of this ABI can deny and this module knows."""
+    """Return all rights that this module knows and that a kernel with this Landlock ABI can deny."""
     files = _ABI_1_RIGHTS
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
         if abi >= since:
@@ -108,20 +106,21 @@ _syscall.restype = ctypes.c_long
 
 
 def read_landlock_abi() -> int:
-    """Return the ABI of this kernel that this process may use; 0: none."""
+    """Return the Landlock ABI that this process may use, or 0 if it cannot use Landlock."""
     version: int = _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     return max(version, 0)
 
 
 def restrict_files(roots: Sequence[int], abi: int) -> None:
-    """Restrict this thread and its children permanently (L1 to L3).
+    """Restrict by Landlock what this thread and its children may do with files, permanently (L1 to L3 above).
 
     Args:
         roots: directories under which files may be read and listed; O_PATH is enough.
-        abi: ABI of this kernel, at least 1.
+        abi: Landlock ABI of this kernel, at least 1.
 
     Raises:
-        OSError: the kernel denies it; nothing is restricted. EPERM: `no_new_privs` is not set.
+        OSError: the kernel denies the restriction, and nothing is restricted. EPERM: `no_new_privs` is not
+            set.
     """
     handled = get_handled_rights(abi)
     attributes = _RULESET.pack(handled.files, handled.network, handled.scoped)
@@ -137,7 +136,7 @@ def restrict_files(roots: Sequence[int], abi: int) -> None:
 
 
 def _check_result(result: int) -> int:
-    """Return the result of a system call, or raise its error."""
+    """Return the result of a system call; raise `OSError` if it is an error."""
     if result < 0:
         raise read_last_error()
     return result
@@ -147,9 +146,9 @@ def _check_result(result: int) -> int:
 #
 # The system calls that a confined worker may make, as a classic BPF program of the kernel.
 #
-# Three tiers. `ALLOWED`: the calls that serving a run needs; the only one with a file name is `openat2`.
-# `FATAL`: calls that no library makes innocently; they kill the process, and the broker sees SIGSYS. All
-# others: EPERM, which a library that probes for features may survive.
+# Three groups of calls. `ALLOWED`: the calls that serving a run needs; the only one with a file name is
+# `openat2`. `FATAL`: calls that no library makes innocently; they kill the process, and the broker sees
+# SIGSYS. All others return EPERM, which a library that probes for features may survive.
 #
 # - S1 a call outside `ALLOWED` has no effect, with any number, ABI or architecture.
 # - S2 no memory becomes executable: `mmap` and `mprotect` with PROT_EXEC are fatal.
@@ -168,24 +167,24 @@ def _check_result(result: int) -> int:
 # `linux/audit.h`; `asm/unistd_64.h` (x86-64), `asm-generic/unistd.h`.
 
 OPENERS: Final = ("openat2", "openat")
-"""How a worker opens files: by the first, or by the second if the kernel lacks the first, never by both."""
+"""System calls by which a worker may open files: the first or, if the kernel does not have it, the second."""
 
 _ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64."""
 
 _X32_BIT: Final = 0x4000_0000
-"""Set in the numbers of x32, a second ABI with other tables; numbers from this value are fatal on x86-64."""
+"""The bit that marks numbers of x32, a second ABI with other tables. On x86-64 all such numbers are fatal."""
 
 _KILL, _EPERM, _ALLOW = 0x8000_0000, 0x0005_0000 | errno.EPERM, 0x7FFF_0000
 _LOAD, _RETURN, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
 _AT_NUMBER, _AT_ARCHITECTURE, _AT_ARGUMENTS = 0, 4, 16
-"""Offsets in `struct seccomp_data`; each argument has 8 bytes, the lower half first on both machines."""
+"""Offsets in `struct seccomp_data`. Each argument has 8 bytes, with the lower half first on both machines."""
 
 _PROT_EXEC: Final = 4
 _MSG_NOSIGNAL: Final = 0x4000
 _ALL_BITS: Final = 0xFFFF_FFFF
 _NON_SYSTEM_CLOCKS: Final = _ALL_BITS & ~0xF
-"""Bits of which every clock except the system's clocks sets some: those of processes are negative."""
+"""Bits that ids of system clocks lack. Ids of process clocks are negative, so they have such a bit."""
 
 _INSTRUCTION: Final = struct.Struct("<HBBI")
 
@@ -200,14 +199,14 @@ class _Program(ctypes.Structure):
 
 
 def build_filter(machine: str, opener: str) -> bytes:
-    """Return the filter of a worker.
+    """Return the seccomp filter of a worker.
 
     Args:
         machine: `x86_64` or `aarch64`.
-        opener: one of `OPENERS`.
+        opener: the system call that may open files, one of `OPENERS`.
 
     Returns:
-        Instructions of 8 bytes in the kernel's format; some hundreds.
+        Some hundred instructions of 8 bytes, in the format of the kernel.
     """
     numbers = NUMBERS[machine]
     actions = {numbers[name]: _KILL for name in FATAL if name in numbers}
@@ -230,10 +229,10 @@ def build_filter(machine: str, opener: str) -> bytes:
 
 
 def install_filter(filter_program: bytes) -> None:
-    """Apply `filter_program` to this thread and its children permanently.
+    """Apply a seccomp filter to this thread and its children permanently.
 
     Raises:
-        OSError: the kernel denies it; nothing is filtered. EACCES: `no_new_privs` is not set.
+        OSError: the kernel denies the filter, and nothing is filtered. EACCES: `no_new_privs` is not set.
     """
     code = _Program(len(filter_program) // _INSTRUCTION.size, filter_program)
     arguments = (ctypes.c_ulong(_MODE_FILTER), ctypes.byref(code), ctypes.c_ulong(0), ctypes.c_ulong(0))
@@ -243,7 +242,15 @@ def install_filter(filter_program: bytes) -> None:
 def _decide_by_argument(
     number: int, index: int, bits: int, action: int, otherwise: int
 ) -> list[_Instruction]:
-    """Return code that decides the call `number` by `bits` of an argument; other calls continue after it."""
+    """Return instructions that decide the system call `number` by one of its arguments; other calls continue.
+
+    Args:
+        number: number of the system call.
+        index: position of the argument.
+        bits: bits of the argument to test.
+        action: result if one of these bits is set.
+        otherwise: result if none of these bits is set.
+    """
     return [
         (_IF_EQUAL, 0, 4, number),
         (_LOAD, 0, 0, _AT_ARGUMENTS + 8 * index),
@@ -254,10 +261,10 @@ def _decide_by_argument(
 
 
 def _iterate_ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tuple[int, int]]:
-    """Yield (first number, action) of each run of numbers with one action, from 0 upwards.
+    """Yield each range of call numbers that have the same action, as (first number, action), from 0 upwards.
 
     Args:
-        actions: by number; any other number is denied with EPERM.
+        actions: action by number; every other number is denied with EPERM.
         endless: whether the highest number also covers all numbers above it.
     """
     highest = max(actions)
@@ -272,7 +279,13 @@ def _iterate_ranges(actions: Mapping[int, int], *, endless: bool) -> Iterator[tu
 
 
 def _build_search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
-    """Return a binary search for the number; the kernel runs it for calls that are not allowed directly."""
+    """Return instructions that find the action of a call number by binary search.
+
+    The kernel runs them for calls that are not allowed directly.
+
+    Args:
+        ranges: (first number, action) of each range, from 0 upwards.
+    """
     if len(ranges) == 1:
         return [(_RETURN, 0, 0, ranges[0][1])]
     middle = len(ranges) // 2
@@ -285,10 +298,10 @@ def _build_search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
 
 MEMORY_BYTES: Final = 128 << 20
 """Address space that a worker may add after the fork. The largest call, a grep over the largest files and the
-largest pattern need half of it together."""
+largest pattern need half of it if they occur together."""
 
 DATA_BYTES: Final = 160 << 20
-"""Bytes of private writable memory, including the memory at the fork."""
+"""Maximum bytes of private writable memory, including the memory at the fork."""
 
 CPU_SECONDS: Final = 300
 """Processor time of one worker: as much as the wall-clock limit of a run that waits in a queue."""
@@ -305,7 +318,7 @@ _PR_SET_MDWE, _PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 _CAPABILITY_VERSION_3: Final = 0x2008_0522
 _CAPABILITY_SETS_BYTES: Final = 24
 _MAX_CAPABILITIES: Final = 64
-"""Number of capabilities in the sets of that version."""
+"""Number of capabilities in the sets of version 3."""
 
 _FILTERS: Final = {
     (machine, opener): build_filter(machine, opener) for machine in NUMBERS for opener in OPENERS
@@ -318,11 +331,11 @@ MissingLayers = Mapping[FenceLayer, int]
 
 @dataclass(frozen=True, slots=True)
 class FenceInput:
-    """The input of the steps.
+    """The input of the steps that set up the fence.
 
     Attributes:
-        roots: descriptors under which the worker may read.
-        landlock_abi: the kernel's ABI; 0: none.
+        roots: descriptors of directories under which the worker may read.
+        landlock_abi: the Landlock ABI of the kernel; 0: Landlock is not available.
         machine: machine name from `os.uname`.
     """
 
@@ -332,13 +345,15 @@ class FenceInput:
 
 
 def set_up_fence(roots: Sequence[int]) -> MissingLayers:
-    """Set up the fence around this process, which must have one thread and need no further import.
+    """Set up the fence around this process.
+
+    The process must have one thread and need no further import.
 
     Args:
-        roots: descriptors under which it may read from now on.
+        roots: descriptors of the directories under which the process may read from now on.
 
     Returns:
-        The unavailable layers; empty: all layers are in force.
+        The layers that are not in force, each with its errno; empty if all layers are in force.
 
     Cost: about 1 ms, mostly in the kernel, which checks the filter.
     """
@@ -353,10 +368,10 @@ def set_up_fence(roots: Sequence[int]) -> MissingLayers:
 
 
 def prctl(option: int, *values: int) -> int:
-    """Control this process (prctl(2)); return the result, if it has one.
+    """Change or read a setting of this process, as the manual page of prctl describes.
 
     Raises:
-        OSError: the kernel denies it, or is too old.
+        OSError: the kernel denies the call, or does not know the option.
     """
     # Unused arguments must be zero, and unsigned long like the others.
     padded = [ctypes.c_ulong(word) for word in (*values, 0, 0, 0, 0)[:4]]
@@ -364,7 +379,7 @@ def prctl(option: int, *values: int) -> int:
 
 
 def set_undumpable() -> None:
-    """Prevent processes of this user from tracing this one or reading its memory, even after a crash."""
+    """Prevent processes of this user from tracing this process or reading its memory, even after a crash."""
     _lower_limit(resource.RLIMIT_CORE, 0)
     prctl(_PR_SET_DUMPABLE, 0)
 
@@ -381,7 +396,7 @@ def _set_limits(_grounds: FenceInput) -> None:
 
 
 def _lower_limit(limit: int, value: int) -> None:
-    """Set a limit permanently; to a lower value if a parent set one."""
+    """Set a resource limit permanently to `value`, or to the limit of a parent process if that is lower."""
     _, hard = resource.getrlimit(limit)
     lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
     try:
@@ -392,7 +407,7 @@ def _lower_limit(limit: int, value: int) -> None:
 
 
 def _read_address_space() -> int:
-    """Return the number of bytes that this process has mapped."""
+    """Return the number of bytes of address space that this process has mapped."""
     fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return int(os.read(fd, 100).split()[0]) * resource.getpagesize()
@@ -401,7 +416,7 @@ def _read_address_space() -> int:
 
 
 def _require_in_force(is_in_force: bool) -> None:  # noqa: FBT001
-    """Raise unless a setting that the kernel accepted is in force."""
+    """Raise `OSError` if the kernel accepted a setting that is not in force."""
     if not is_in_force:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
@@ -469,4 +484,4 @@ STEPS: Mapping[FenceLayer, Callable[[FenceInput], None]] = {
     FenceLayer.LANDLOCK: _set_up_landlock,
     FenceLayer.SECCOMP: _set_up_seccomp,
 }
-"""The step that sets up each layer; steps raise OSError."""
+"""The function that sets up each layer; it raises `OSError` if the layer is not available."""

@@ -1,12 +1,13 @@
-"""The source of workers: one clean zygote per broker process, one worker per run.
+"""The source of workers: one clean zygote per broker process, which forks one worker per run.
 
 P1 A worker comes from a process that never had the broker's environment or memory (`zygote.py`).
-P2 Threads may spawn at once; no thread waits for another's worker.
-P3 A process is replaced if it died, if it did not respond, if a signal from another process ended one of its
-   workers, and after `runs` workers. A replaced process ends after its last worker; no run is ended for it.
-P4 After a fork of the broker the child has a separate zygote, and no open end of the parent's.
+P2 Threads may spawn workers at the same time; no thread waits for the worker of another one.
+P3 A zygote process is replaced if it died, did not respond, or has forked `runs` workers, or if a signal from
+   another process ended one of its workers. A replaced process ends after its last worker, and no run is
+   ended for that.
+P4 After a fork of the broker, the child has its own zygote, and no open connection to the parent's zygote.
 
-Standard library only, with few imports: a command line imports this and starts the zygote first.
+Standard library only, with few imports: a command line imports this module and starts the zygote first.
 Tested with attacks by `tests/units/sandbox/test_pool.py`.
 """
 
@@ -57,8 +58,8 @@ from muniment.sandbox.fence.wire import (
 # started and replaced; `zygote.py` is the other end.
 
 EXIT_SECONDS: Final = 1.0
-"""Seconds that a zygote has to end after its control socket closed, before it is killed. It takes about a
-millisecond; a stopped process never ends."""
+"""Seconds to wait for the end of a zygote whose control socket was closed, before it is killed. A zygote
+needs about a millisecond; a stopped process never ends."""
 
 _CODE: Final = (
     "import sys; sys.path.extend(sys.argv[3:]); "
@@ -67,20 +68,20 @@ _CODE: Final = (
 
 
 class ZygoteProcess:
-    """A running zygote.
+    """A running zygote, from the broker's side.
 
     Args:
-        service: `module:function` that its workers run.
-        directories: absolute directories that it imports from, after those of the standard library, so that
-            no file in them replaces a standard module.
+        service: the service that its workers run, as `module:function`.
+        directories: absolute directories from which the zygote imports. The standard library comes first, so
+            that no file in `directories` replaces a standard module.
 
     Attributes:
-        pid: process id.
+        pid: process id of the zygote.
         requested_count: number of workers requested.
         live_count: number of requested workers that have not ended.
 
     Raises:
-        WorkerLost: it could not be started.
+        WorkerLost: the zygote could not be started.
     """
 
     def __init__(self, service: str, directories: Sequence[str]) -> None:
@@ -108,19 +109,19 @@ class ZygoteProcess:
         self.pid = self._popen.pid
 
     def has_ended(self) -> bool:
-        """Return whether it has ended, as far as the kernel knows."""
+        """Return whether the zygote has ended, as far as the kernel knows."""
         return _has_event(self._control, 0)  # A hang-up is always reported.
 
     def is_ready(self) -> bool:
-        """Return whether it has reported that it is ready; it may have ended since."""
+        """Return whether the zygote has reported that it is ready; it may have ended since then."""
         return "ready" in self._peek_status()
 
     def wait_ready(self, deadline: Deadline) -> None:
-        """Wait until workers can be forked.
+        """Wait until the zygote can fork workers.
 
         Raises:
-            WorkerLost: it could not import or warm its service, or died.
-            Cancelled, DeadlineExceeded: as `deadline`.
+            WorkerLost: the zygote could not import or warm up its service, or died.
+            Cancelled, DeadlineExceeded: the wait ended.
         """
         deadline.wait(self._control.fileno(), select.POLLIN)
         if not self.is_ready():
@@ -129,20 +130,20 @@ class ZygoteProcess:
     def fork_worker(
         self, roots: Mapping[Scope, int], deadline: Deadline, on_end: Callable[[bool], None]
     ) -> Worker:
-        """Fork a worker with `roots`, which the caller still owns; the caller closes the worker.
+        """Fork a worker with copies of the descriptors `roots`. The caller must close the worker.
 
         Args:
-            roots: descriptors by scope.
-            deadline: ends the wait. A worker forked too late is killed.
-            on_end: as `Worker`.
+            roots: descriptors by scope; the caller still owns them.
+            deadline: ends the wait. A worker that is forked too late is killed.
+            on_end: called once, when the worker has ended; with True if a signal of another process ended it.
 
         Raises:
             WorkerLost: too many roots, the fork failed, or the zygote died or never became ready.
-            Cancelled, DeadlineExceeded: as `deadline`.
+            Cancelled, DeadlineExceeded: the wait ended.
         """
         request = json.dumps({"scopes": list(roots)}).encode()
         if len(roots) > MAX_ROOTS or len(request) > MAX_CONTROL_BYTES:
-            raise WorkerLost(f"a worker accepts at most {MAX_ROOTS} roots")
+            raise WorkerLost(f"a worker accepts at most {MAX_ROOTS} roots; bind fewer")
         with contextlib.ExitStack() as broker_stack, contextlib.ExitStack() as zygote_stack:
             sock, their_sock = _create_socket_pair(socket.SOCK_STREAM, broker_stack, zygote_stack)
             report, their_report = _create_socket_pair(socket.SOCK_SEQPACKET, broker_stack, zygote_stack)
@@ -162,7 +163,7 @@ class ZygoteProcess:
             return Worker(pid, pidfd, sock, report, on_end)
 
     def close(self) -> None:
-        """End the process and all its workers, and wait until it has ended."""
+        """End the zygote and all its workers, and wait until the zygote has ended."""
         self._control.close()
         try:
             self._popen.wait(EXIT_SECONDS)
@@ -171,7 +172,10 @@ class ZygoteProcess:
             self._popen.wait()
 
     def abandon(self) -> None:
-        """Drop it in a fork of the broker, of which it is not a child: send no signal."""
+        """Close the connection to the zygote in a fork of the broker, without sending it a signal.
+
+        The zygote is not a child of the fork.
+        """
         self._control.close()
         # Detects that the child does not exist, so that `Popen` does not wait for it.
         self._popen.poll()
@@ -215,7 +219,11 @@ class ZygoteProcess:
 
 
 def receive_report(report: socket.socket) -> tuple[dict[str, object], list[int]]:
-    """Return the zygote's current report on a worker; ({}, descriptors) if it is missing or invalid."""
+    """Receive the current report of the zygote on a worker, with its descriptors.
+
+    Returns:
+        The report and the descriptors. The report is empty if it is missing or invalid.
+    """
     try:
         message, fds, _ = receive_with_fds(report)
     except OSError:
@@ -227,7 +235,10 @@ def receive_report(report: socket.socket) -> tuple[dict[str, object], list[int]]
 
 
 def _abandon_request(report: socket.socket) -> None:
-    """Leave no worker without owner: the zygote kills it from now on; this function kills an earlier one."""
+    """Drop a request for a worker, so that no worker is left without an owner.
+
+    The zygote kills a worker that it forks from now on. This function kills a worker that was forked before.
+    """
     report.shutdown(socket.SHUT_RD)
     _, fds = receive_report(report)
     for pidfd in fds:
@@ -239,17 +250,23 @@ def _abandon_request(report: socket.socket) -> None:
 def _create_socket_pair(
     kind: socket.SocketKind, broker_stack: contextlib.ExitStack, zygote_stack: contextlib.ExitStack
 ) -> tuple[socket.socket, socket.socket]:
-    """Return two connected sockets, each closed by the stack of its side; the first does not block."""
+    """Return two connected sockets, for the broker and for the zygote. The broker's socket does not block.
+
+    Args:
+        kind: the kind of the sockets.
+        broker_stack: closes the broker's socket.
+        zygote_stack: closes the zygote's socket.
+    """
     try:
         one, other = socket.socketpair(socket.AF_UNIX, kind)
     except OSError as error:
-        raise WorkerLost(f"no socket for a worker: {os.strerror(error.errno or errno.EIO)}") from error
+        raise WorkerLost(f"cannot open a worker's socket: {os.strerror(error.errno or errno.EIO)}") from error
     one.setblocking(False)
     return broker_stack.enter_context(one), zygote_stack.enter_context(other)
 
 
 def _has_event(source: int | socket.socket, mask: int = select.POLLIN, seconds: float = 0.0) -> bool:
-    """Return whether it has an event of `mask`, or hung up, now or within `seconds`."""
+    """Return whether `source` has an event in `mask`, or its other end is closed, now or within `seconds`."""
     poller = select.poll()
     poller.register(source, mask)
     return bool(poller.poll(seconds * 1000))
@@ -260,38 +277,41 @@ def _has_event(source: int | socket.socket, mask: int = select.POLLIN, seconds: 
 # A worker, from the broker's side: one run's process and the connection to it.
 #
 # W1 Nothing that a worker does can delay the caller past its deadline: false messages, floods, silence, slow
-# bytes, a socket that is closed or not read. W2 Any failed exchange ends the worker: it is killed through its
-# pidfd, never by number, and is not used again. So a late response cannot be taken for the next one. W3 A
-# run has ended when its pidfd is readable, and `Worker.close` returns only then. W4 No descriptor is left
-# open, however a run ends.
+#    bytes, a socket that is closed or not read.
+# W2 Any failed exchange ends the worker: it is killed through its pidfd, never by number, and is not used
+#    again. So a late response cannot be taken for the next one.
+# W3 A run has ended when the pidfd of its worker is readable, and `Worker.close` returns only then.
+# W4 No descriptor is left open after any end of a run.
 #
 # Not guaranteed: the content of a worker's message is not checked, only its form; this module does not
 # confine native code in it. A worker belongs to the process that spawned it, and not to its forks. Tested
 # with attacks by `tests/attacks/test_pool_hostile.py`.
 
 KILL_SECONDS: Final = 5.0
-"""Seconds that a killed worker has to end; only a process stuck in the kernel needs longer."""
+"""Seconds to wait for the end of a killed worker; only a process stuck in the kernel needs longer."""
 
 GRACE_SECONDS: Final = 0.2
-"""Seconds that a worker has to end after it closed its connection: its exit code gives the reason."""
+"""Seconds to wait for the end of a worker that closed its connection: its exit code gives the reason."""
 
 REPORT_SECONDS: Final = 0.5
-"""Seconds that the zygote has to report the status of an ended worker. Only a stopped zygote needs longer."""
+"""Seconds to wait for the zygote's report on an ended worker; only a stopped zygote needs longer."""
 
 
 class Worker:
-    """A worker of one run. One thread sends to it and closes it; any thread may `kill` it.
+    """The worker of one run, from the broker's side.
+
+    One thread sends messages to the worker and closes it. Any thread may call `kill`.
 
     Args:
-        pid: for messages only; signals use `pidfd`.
-        pidfd: readable after the worker ended. The object owns this and the sockets.
-        sock: the broker's end of its connection, non-blocking.
-        report: socket on which the zygote reports its exit status, non-blocking.
-        ended: called once, when it ended; with True if a signal of another process ended it.
+        pid: process id, for messages only; signals use `pidfd`.
+        pidfd: readable after the worker ended. This object owns `pidfd` and the two sockets.
+        sock: the broker's end of the connection with the worker, non-blocking.
+        report: socket on which the zygote reports the exit status of the worker, non-blocking.
+        on_end: called once, when the worker has ended; with True if a signal of another process ended it.
 
     Attributes:
         pid: process id, for messages and tests; it may be reused after the worker was closed.
-        status: its exit status as returned by wait(2), after it has ended; None: unknown.
+        status: exit status as returned by wait(2), after the worker has ended; None: unknown.
     """
 
     def __init__(
@@ -308,16 +328,16 @@ class Worker:
         self._lock = threading.RLock()
 
     def send(self, header: Mapping[str, object], body: bytes = b"", *, deadline: Deadline) -> None:
-        """Send one message; every message of the worker must have been received before.
+        """Send one message to the worker. Every message of the worker must have been received before.
 
         Args:
-            header: as `Channel.send`.
-            body: as `Channel.send`.
+            header: a JSON object without the key `body`.
+            body: raw bytes that follow the header; empty: no body.
             deadline: ends the wait.
 
         Raises:
-            Unsendable: the format cannot represent it. Nothing was sent, and the worker is unchanged.
-            WorkerLost: it died, closed its connection, or sent an unrequested message. It was ended.
+            Unsendable: the format cannot represent the message. Nothing is sent, and the worker is not ended.
+            WorkerLost: the worker died, closed its connection, or sent an unrequested message. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
         with self._exchange(deadline) as ready:
@@ -325,14 +345,14 @@ class Worker:
             self._channel.send(header, body, ready=ready)
 
     def receive(self, *, max_body: int, deadline: Deadline) -> tuple[dict[str, object], bytes]:
-        """Receive one message: header and body, as `Channel.receive`.
+        """Receive one message from the worker, as header and body.
 
         Args:
-            max_body: accepted bytes of body.
+            max_body: maximum bytes of body that the caller accepts.
             deadline: ends the wait for the complete message.
 
         Raises:
-            WorkerLost: it died, closed its connection, or sent an invalid message. It was ended.
+            WorkerLost: the worker died, closed its connection, or sent an invalid message. It was ended.
             Cancelled, DeadlineExceeded: the wait ended. The worker was ended.
         """
         with self._exchange(deadline) as ready:
@@ -341,21 +361,27 @@ class Worker:
     def request(
         self, header: Mapping[str, object], body: bytes = b"", *, max_body: int, deadline: Deadline
     ) -> tuple[dict[str, object], bytes]:
-        """Call `send`, then `receive`; raise as these do."""
+        """Send one message to the worker and return its response, as header and body.
+
+        Raises:
+            Unsendable, WorkerLost, Cancelled, DeadlineExceeded: as described in `send` and `receive`.
+        """
         self.send(header, body, deadline=deadline)
         return self.receive(max_body=max_body, deadline=deadline)
 
     def check_alive(self) -> None:
-        """Return if the worker is alive. Earlier results of the system for `pid` were then about this worker.
+        """Raise an error if the worker has ended.
+
+        If it has not, everything that the system returned earlier for its `pid` was about this worker.
 
         Raises:
-            WorkerLost: it has ended, so the id may belong to another process.
+            WorkerLost: the worker has ended, so the id may belong to another process.
         """
         if self._end_reason is not None or _has_event(self._pidfd):
             raise self._build_error("ended")
 
     def kill(self) -> None:
-        """End the worker now, in any state. It still has to be closed."""
+        """End the worker now, in any state. The worker must still be closed."""
         with self._lock:
             if self._end_reason is None:
                 self._was_killed = True
@@ -363,10 +389,12 @@ class Worker:
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the worker if it still runs, wait until it ended, and close all descriptors. May be repeated.
+        """End the worker and close all descriptors. May be repeated.
+
+        If the worker still runs, it is killed. This method returns after the worker has ended.
 
         Raises:
-            WorkerLost: it was killed and still exists after `KILL_SECONDS`.
+            WorkerLost: the worker was killed and still exists after `KILL_SECONDS`.
         """
         self._end("closed")
 
@@ -448,7 +476,7 @@ class Worker:
 
 
 def describe(status: int | None) -> str:
-    """Return how a process ended, for people: `exit code 70 (bug)`, `signal SIGKILL`, `status unknown`.
+    """Return how a process ended, for people: `exit code 70 (bug)`, `signal SIGKILL` or `status unknown`.
 
     Args:
         status: exit status as returned by wait(2); None: unknown.
@@ -468,7 +496,7 @@ def describe(status: int | None) -> str:
 # -- pool --------------------------------------------------------------------------------------------
 
 SERVICE: Final = "muniment.sandbox.tools.service:serve"
-"""The service of a worker; as a name, so that this package imports no higher one."""
+"""The service that workers run. It is given as a name, so that this package imports no package above it."""
 
 SERVICE_PACKAGES: Final = (
     "muniment",
@@ -482,18 +510,18 @@ SERVICE_PACKAGES: Final = (
 """Packages that the service imports in addition to the standard library."""
 
 RUNS_PER_ZYGOTE: Final = 1000
-"""Workers of one zygote: they share its address layout and hash seed, which are renewed in this way."""
+"""Workers of one zygote process. They share an address layout and hash seed, which the next one renews."""
 
 _ZYGOTES: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
 
 
 class Zygote:
-    """A source of workers. Its process is started on demand and replaced as described in P3.
+    """A source of workers. Its process is started on demand and replaced (rule P3 in the module docstring).
 
     Args:
-        service: `module:function` that workers run.
-        directories: directories that the zygote imports from; None: `find_import_directories()`.
-        runs: workers of one process, at least 1.
+        service: the service that workers run, as `module:function`.
+        directories: directories from which the zygote imports; None: `find_import_directories()`.
+        runs: number of workers that one process forks, at least 1.
     """
 
     def __init__(
@@ -508,31 +536,34 @@ class Zygote:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the current zygote; None: not started."""
+        """Return the process id of the current zygote process, or None if it is not started."""
         process = self._current
         return None if process is None else process.pid
 
     def start(self) -> None:
-        """Start the process if none runs, without waiting: about 2 ms; it is ready some 170 ms later.
+        """Start the zygote process if none runs, without waiting until it is ready.
+
+        The start takes about 2 ms. The process is ready some 170 ms later.
 
         Raises:
-            WorkerLost: it cannot be started, or this was closed.
-            ConfinementUnavailable: a directory to import from is not trustworthy.
+            WorkerLost: the process cannot be started, or this zygote was closed.
+            ConfinementUnavailable: a directory to import from is missing or not trustworthy.
         """
         with self._lock_and_clean_up():
             self._get_process()
 
     def wait_ready(self, deadline: Deadline) -> None:
-        """Start the process if none runs, and wait until it can fork workers.
+        """Start the zygote process if none runs, and wait until it can fork workers.
 
         Raises:
-            WorkerLost: it died, or its service cannot be imported; and as `start`.
-            ConfinementUnavailable: as `start`.
-            Cancelled, DeadlineExceeded: as `deadline`.
+            WorkerLost: the process cannot be started, died, or cannot import its service; or this zygote was
+                closed.
+            ConfinementUnavailable: a directory to import from is missing or not trustworthy.
+            Cancelled, DeadlineExceeded: the wait ended.
         """
         with self._lock_and_clean_up():
             process = self._get_process()
-            # So that no thread ends it meanwhile; the worker that needs it is spawned next.
+            # Counted like a worker, so that no other thread ends the process before the next spawn.
             process.live_count += 1
         try:
             process.wait_ready(deadline)
@@ -540,19 +571,19 @@ class Zygote:
             self._release(process, retire=False)
 
     def spawn_worker(self, roots: Mapping[Scope, int], deadline: Deadline) -> Worker:
-        """Fork a worker.
+        """Fork a worker. If no zygote process runs, start one first.
 
         Args:
-            roots: descriptors for the worker, by scope; the caller still owns them. Empty: it can read
-                nothing.
+            roots: descriptors for the worker, by scope; the caller still owns them. Empty: the worker can
+                read nothing.
             deadline: ends the wait.
 
         Returns:
             A worker that has received no message yet. The caller closes it.
 
         Raises:
-            WorkerLost: the zygote died or could not fork; and as `start`.
-            ConfinementUnavailable: as `start`.
+            WorkerLost: the zygote died, could not fork, cannot be started, or was closed.
+            ConfinementUnavailable: a directory to import from is missing or not trustworthy.
             Cancelled, DeadlineExceeded: the wait ended. No worker is left over.
 
         Cost: about 1 ms if the zygote is ready; otherwise waits for it.
@@ -572,7 +603,9 @@ class Zygote:
             raise
 
     def stop_if_idle(self) -> None:
-        """End the current process, unless one of its workers is alive; the next spawn starts another.
+        """End the current zygote process, unless one of its workers is alive.
+
+        The next call of `spawn_worker` starts another process.
 
         Cost: about a millisecond, without blocking other threads; a second for a process that hangs.
         """
@@ -581,7 +614,7 @@ class Zygote:
                 self._current = None
 
     def close(self) -> None:
-        """End all processes of this zygote, and with them all their workers. It cannot be used afterwards."""
+        """End all processes of this zygote, with all their workers. The zygote cannot be used afterwards."""
         with self._lock:
             self._closed, self._current = True, None
             processes, self._processes = self._processes, set()
@@ -595,7 +628,7 @@ class Zygote:
         self.close()
 
     def _get_process(self) -> ZygoteProcess:
-        """Return the process for the next worker. The caller holds the lock."""
+        """Return the zygote process for the next worker; start one if needed. The caller holds the lock."""
         if self._closed:
             raise WorkerLost("this zygote was closed")
         current = self._current
@@ -607,7 +640,12 @@ class Zygote:
         return current
 
     def _release(self, process: ZygoteProcess, *, retire: bool) -> None:
-        """Count one worker less; take no further ones from this process if `retire` is set."""
+        """Record that a worker of `process` has ended or was not forked.
+
+        Args:
+            process: the zygote process of the worker.
+            retire: whether `process` must fork no further workers.
+        """
         with self._lock_and_clean_up():
             process.live_count -= 1
             if retire and process is self._current:
@@ -615,7 +653,10 @@ class Zygote:
 
     @contextlib.contextmanager
     def _lock_and_clean_up(self) -> Iterator[None]:
-        """Hold the lock; then, without it since that takes time, end replaced processes without workers."""
+        """Hold the lock in the block. After it, end replaced zygote processes that have no workers.
+
+        They are ended without the lock, because that takes time.
+        """
         _register_hooks()
         with self._lock:
             yield
@@ -625,7 +666,7 @@ class Zygote:
             process.close()
 
     def _reset_after_fork(self) -> None:
-        """Reset the state in a fork of the broker: a thread that no longer exists may hold the lock."""
+        """Reset the state in a fork of the broker. A thread that no longer exists may hold the lock."""
         self._lock = threading.Lock()
         for process in self._processes:
             process.abandon()
@@ -636,22 +677,27 @@ _SHARED_ZYGOTE: Final = Zygote()
 
 
 def get_shared_zygote() -> Zygote:
-    """Return the zygote of this process for the usual service; the first user starts it."""
+    """Return the zygote of this process for the default service. Its process starts on first use."""
     return _SHARED_ZYGOTE
 
 
 def find_import_directories(names: Iterable[str] = SERVICE_PACKAGES) -> tuple[str, ...]:
-    """Return the directories from which this process would load `names`, in order, each once. Import none.
+    """Return the directories from which this process would load packages, without importing them.
+
+    Args:
+        names: the packages.
+
+    Returns:
+        The directories in the order of the packages, each once.
 
     Raises:
-        ConfinementUnavailable: a package is missing, or is in a directory that every user may write to or
-            that has no absolute path.
+        ConfinementUnavailable: a package is missing, or its directory is relative or writable by every user.
     """
     directories = dict.fromkeys(_find_directory(name) for name in names)
     for directory in directories:
         if not directory.is_absolute() or directory.stat().st_mode & stat.S_IWOTH:
             remedy = (
-                f"{str(directory)!r} is writable by every user or relative; install elsewhere or chmod o-w it"
+                f"{str(directory)!r} is relative or writable by every user; install elsewhere or chmod o-w it"
             )
             raise ConfinementUnavailable("partial", "none", remedy)
     return tuple(map(str, directories))
@@ -660,7 +706,7 @@ def find_import_directories(names: Iterable[str] = SERVICE_PACKAGES) -> tuple[st
 def _find_directory(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.has_location or spec.origin is None:
-        raise ConfinementUnavailable("partial", "none", f"the package {name!r} is not installed as files")
+        raise ConfinementUnavailable("partial", "none", f"{name!r} is not installed as files; use pip")
     origin = Path(spec.origin)
     return origin.parent.parent if spec.submodule_search_locations is not None else origin.parent
 

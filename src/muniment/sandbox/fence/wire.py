@@ -7,13 +7,13 @@ A message is one header, followed by the body that the header announces:
              `MAX_PIECE_BYTES` bytes, only the last one shorter; so one body has one encoding
 
 C1 Every length is checked before use, and no memory is reserved for more bytes than have arrived.
-C2 A header is one JSON object without NaN, infinities, duplicate keys or nesting beyond `MAX_NESTING`.
-   Its strings may contain lone surrogates: names on disk need not be UTF-8.
+C2 A header is one JSON object without NaN, infinities, duplicate keys or nesting beyond `MAX_NESTING`. Its
+   strings may contain lone surrogates: names on disk need not be UTF-8.
 C3 Exactly one message is read from the socket; further bytes of a peer stay in the kernel.
 C4 A message that cannot be sent is rejected before its first byte is sent.
 
-The closed models of the callers check the content of a header. Both ends use this file; start at
-`Channel`. Tested with attacks by `tests/units/sandbox/test_wire.py`.
+The callers check the content of a header, by models that accept no unknown member. Both ends use this file.
+Start reading at `Channel`. Tested with attacks by `tests/units/sandbox/test_wire.py`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from typing import Final, NoReturn
 # -- wire --------------------------------------------------------------------------------------------
 
 MAX_FRAME_BYTES: Final = 256 * 1024
-"""Bytes of a header. A hostile frame of 8 MiB cost strict models 3 to 8 s and 2 GB (measured); one of this
-size at most 35 ms and 22 MB."""
+"""Maximum bytes of a header. A hostile frame of 8 MiB cost strict models 3 to 8 s and 2 GB (measured); one of
+this size at most 35 ms and 22 MB."""
 
 MAX_PIECE_BYTES: Final = 64 * 1024
 """Bytes of body in one frame: the maximum that a reader stores before it checks the next length."""
 
 MAX_NESTING: Final = 64
-"""Nesting depth of objects and arrays; no message needs ten."""
+"""Maximum nesting of objects and arrays; no message needs ten levels."""
 
 _LENGTH_BYTES: Final = 4
 _BODY: Final = "body"
 
 WaitReady = Callable[[int], None]
-"""Called with `select.POLLIN` or `POLLOUT` before each socket operation; returns when ready, or raises."""
+"""Called with `select.POLLIN` or `POLLOUT` before each socket operation; waits for the socket, or raises."""
 
 
 class ExitCode(IntEnum):
@@ -52,15 +52,15 @@ class ExitCode(IntEnum):
     OK = 0
     """The broker closed the connection."""
     PROTOCOL = 64
-    """A well-formed message that is not valid here."""
+    """The worker received a well-formed message that is not valid at this point."""
     FRAME = 65
-    """Bytes that are not a message."""
+    """The worker received bytes that are not a message."""
     MEMORY = 66
-    """Out of memory."""
+    """The worker had no memory left."""
     FENCE = 67
-    """It could not drop inherited rights or descriptors, so it never served."""
+    """The worker could not drop inherited rights or descriptors, so it never served."""
     BUG = 70
-    """Any other error."""
+    """The worker ended because of any other error."""
 
 
 class ProtocolViolation(ValueError):
@@ -76,10 +76,10 @@ class Unsendable(ValueError):
 
 
 class Channel:
-    """One end of a connection, as messages.
+    """One end of a connection that sends and receives messages.
 
     Args:
-        sock: a connected stream socket. Blocking if `ready` is never given, else non-blocking.
+        sock: a connected stream socket. It is blocking if `ready` is never given, else non-blocking.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -92,11 +92,11 @@ class Channel:
 
         Args:
             header: a JSON object without the key `body`.
-            body: raw bytes that follow; empty: none are announced.
-            ready: see `WaitReady`; None: block in the socket.
+            body: raw bytes that follow the header; empty: the header announces no body.
+            ready: called before each socket operation, see `WaitReady`; None: block in the socket.
 
         Raises:
-            Unsendable: not a JSON object, or above a limit (C4).
+            Unsendable: the header is not a JSON object, or exceeds a limit. Nothing is sent.
             EOFError: the peer has closed the connection.
         """
         frame = _encode(header, len(body))
@@ -112,13 +112,13 @@ class Channel:
 
         Args:
             max_body: maximum bytes of body that the caller accepts; 0: none.
-            ready: see `WaitReady`; None: block in the socket.
+            ready: called before each socket operation, see `WaitReady`; None: block in the socket.
 
         Returns:
             The header without its key `body`, and the body.
 
         Raises:
-            FrameViolation: bytes that violate C1 or C2, or a body above `max_body`.
+            FrameViolation: the bytes are not a message (C1 and C2 above), or the body is above `max_body`.
             EOFError: the peer closed the connection, between two messages or within one.
 
         Cost: memory for what arrived, at most `MAX_FRAME_BYTES + max_body` and the parsed header.
@@ -173,10 +173,11 @@ class Channel:
 
 
 def parse_object(data: bytes) -> dict[str, object]:
-    """Read one untrusted JSON object.
+    """Parse one untrusted JSON object.
 
     Raises:
-        FrameViolation: not UTF-8, not one JSON object, or against C2. The message does not quote the content.
+        FrameViolation: the bytes are not UTF-8, not one JSON object, or contain NaN, an infinity, a duplicate
+            key or too much nesting. The error does not quote the content.
     """
     try:
         value = json.loads(
@@ -246,10 +247,10 @@ def _check_nesting(value: dict[str, object] | list[object], remaining: int = MAX
 # the next program that the broker starts would inherit a pidfd. So these two functions replace them.
 
 MAX_CONTROL_BYTES: Final = 16 * 1024
-"""Bytes of one message."""
+"""Maximum bytes of one control message."""
 
 MAX_ROOTS: Final = 64
-"""Roots of one worker; the kernel passes at most 253 descriptors in a message (unix(7), SCM_MAX_FD)."""
+"""Maximum roots of one worker. A message passes at most 253 descriptors (unix(7), SCM_MAX_FD)."""
 
 FDS_BEFORE_ROOTS: Final = 2
 """Descriptors before the roots in a request: the report socket and the worker's socket."""
@@ -258,20 +259,24 @@ _MAX_FDS: Final = FDS_BEFORE_ROOTS + MAX_ROOTS
 
 
 def send_with_fds(sock: socket.socket, message: bytes, fds: Sequence[int]) -> None:
-    """Send one message and copies of `fds`; raise as `socket.sendmsg`, without SIGPIPE."""
+    """Send one message with copies of the descriptors `fds`, without SIGPIPE.
+
+    Raises:
+        OSError: the error of `socket.sendmsg`.
+    """
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
     sock.sendmsg([message], [rights] if fds else [], socket.MSG_NOSIGNAL)
 
 
 def receive_with_fds(sock: socket.socket) -> tuple[bytes, list[int], bool]:
-    """Receive one message.
+    """Receive one message with its descriptors.
 
     Returns:
-        The message, empty at the end of file; its descriptors, close-on-exec, which the caller closes;
-        whether both are complete.
+        The message, empty at the end of file; its descriptors, which are close-on-exec and which the caller
+        closes; and whether message and descriptors are complete.
 
     Raises:
-        OSError: as `socket.recvmsg`.
+        OSError: the error of `socket.recvmsg`.
     """
     fds = array.array("i")
     message, ancillary, flags, _ = sock.recvmsg(

@@ -1,24 +1,26 @@
 """The clean process that forks the workers, and the setup of a worker before it serves.
 
-Runs as `python -I -S` with an empty environment. A fork of the broker could not be cleaned by clearing
-`os.environ`: its initial stack and heap still contain the model key. The broker's end is `pool.py`.
+Runs as `python -I -S` with an empty environment. Workers are not forks of the broker: clearing `os.environ`
+would not clean such a fork, because its initial stack and heap still contain the model key. The broker's end
+is `pool.py`.
 
-Z1 No data of a run ever enters this process: it imports and warms the service, and never runs it.
+Z1 No data of a run ever enters this process. It imports the service and calls its `warm`, and never runs it.
    A request contains descriptors and the names of scopes; policy and data use the worker's socket.
 Z2 A worker starts with its socket and its roots, `/dev/null` on 0 to 2, and no other descriptor.
-Z3 A worker does not outlive this process (PDEATHSIG), nor this process its broker (end of file).
+Z3 A worker does not outlive this process (PDEATHSIG), and this process does not outlive its broker (end of
+   file).
 Z4 No worker is reaped before its pidfd is open, so no signal goes to a recycled process id.
-Z5 Another process of the same user cannot trace either one or read its memory (not dumpable).
+Z5 Another process of the same user cannot trace this process or a worker, or read its memory (not dumpable).
 Z6 A worker is confined (`layers.py`) before its service runs, and the service reports its layers to the
    broker.
 
-Control socket (SEQPACKET): `{"ready": true}` or `{"failed": why}` out, then requests `{"scopes": [...]}`
-in, each with the descriptors [report socket, worker socket, root of each scope]. The state of a worker is
-sent to its report socket (SEQPACKET): `{"pid": n}` with the pidfd, or `{"errno": n}`; at the end
-`{"status": n}` as returned by wait(2).
+On the control socket (SEQPACKET), this process sends `{"ready": true}` or `{"failed": why}`. Then it receives
+requests `{"scopes": [...]}`, each with the descriptors [report socket, worker socket, root of each scope]. It
+sends the state of a worker to the report socket (SEQPACKET): `{"pid": n}` with the pidfd, or `{"errno": n}`;
+at the end `{"status": n}` as returned by wait(2).
 
-Workers of one zygote share its address layout and hash seed. Excluded from coverage, since it runs only in
-the exec'd process; tested with attacks by `tests/units/sandbox/test_pool.py`.
+Workers of one zygote share its address layout and hash seed. This module is excluded from coverage, because
+it runs only in the exec'd process. Tested with attacks by `tests/units/sandbox/test_pool.py`.
 """
 
 from __future__ import annotations
@@ -49,15 +51,15 @@ from muniment.sandbox.fence.wire import (
 )
 
 Serve = Callable[[socket.socket, Mapping[str, int], layers.MissingLayers], None]
-"""A service: serves one run over its socket, roots by scope, until the broker closes the connection. First it
-reports the missing layers of the fence to the broker."""
+"""A service: a function that serves one run over a socket until the broker closes the connection. It gets the
+socket, the roots by scope, and the missing layers of the fence, which it first reports to the broker."""
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """One worker to fork.
+    """A request to fork one worker.
 
     Attributes:
         report: socket for reports on the worker.
@@ -75,7 +77,8 @@ def main(fd: int, service: str) -> None:
 
     Args:
         fd: this process's end of the control socket.
-        service: `module:function`; a function `warm` in the module is called once.
+        service: the service of the workers, as `module:function`. If the module has a function `warm`, it is
+            called once.
     """
     _reset_process()
     control = socket.socket(fileno=fd)
@@ -92,7 +95,7 @@ def main(fd: int, service: str) -> None:
 
 
 def load_service(service: str) -> Serve:
-    """Import a service given as `module:function`, and warm it."""
+    """Import a service, given as `module:function`, and call `warm` of its module if that exists."""
     module_name, _, function = service.partition(":")
     module = importlib.import_module(module_name)
     serve: Serve = getattr(module, function)
@@ -103,10 +106,14 @@ def load_service(service: str) -> Serve:
 
 
 def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
-    """Parse a control message.
+    """Convert a control message to a request.
+
+    Args:
+        message: the text of the message.
+        fds: the descriptors that arrived with the message.
 
     Raises:
-        FrameViolation: it is not a request, or its descriptors do not match its scopes.
+        FrameViolation: the message is not a request, or its descriptors do not match its scopes.
     """
     header = parse_object(message)
     scopes = header.pop("scopes", None)
@@ -118,12 +125,12 @@ def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
 
 
 class _WorkerForker:
-    """Forks workers and reports their state."""
+    """Forks workers and reports their state to the broker."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve
         self._forked: dict[int, tuple[int, int]] = {}
-        """Process id and report socket of each worker that was not reaped yet, by its pidfd."""
+        """Process id and report socket of each worker that was not reaped yet, by the pidfd of the worker."""
         self._poller = select.poll()
         self._poller.register(control, select.POLLIN)
         self._pid = os.getpid()
@@ -162,7 +169,11 @@ class _WorkerForker:
                 os.close(fd)
 
     def _fork(self, request: ForkRequest) -> bool:
-        """Fork a worker; return whether this process must reap it and close the report socket."""
+        """Fork a worker.
+
+        Returns:
+            Whether a worker runs, so that this process must reap it and close its report socket.
+        """
         try:
             pid = os.fork()
         except OSError as error:
@@ -224,7 +235,7 @@ class _WorkerForker:
 
 
 def _reset_process() -> None:
-    """Drop every inherited setting of the broker that would be passed on to workers."""
+    """Reset the settings that this process inherited from the broker and would pass on to workers."""
     gc.disable()
     # Started without an environment; Python adds LC_CTYPE if it finds no locale.
     os.environ.clear()
@@ -239,7 +250,12 @@ def _reset_process() -> None:
 
 
 def _isolate(kept_fds: set[int], parent: int) -> None:
-    """Turn a fresh fork into a worker with only the descriptors in `kept_fds` (Z2, Z3)."""
+    """Turn a fresh fork into a worker that ends with its parent and has only the descriptors in `kept_fds`.
+
+    Args:
+        kept_fds: descriptors that stay open, in addition to 0 to 2.
+        parent: process id of the zygote.
+    """
     layers.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # The parent died before the line above; no process would ever end this one.
@@ -263,7 +279,13 @@ def _close_except(kept_fds: set[int]) -> None:
 
 
 def _send_report(fd: int, message: Mapping[str, int | None], *fds: int) -> bool:
-    """Send a report to the broker, with descriptors; return False if it closed its end."""
+    """Send a report on a worker to the broker; return False if the broker closed its end.
+
+    Args:
+        fd: the report socket.
+        message: the report.
+        fds: descriptors to send with it.
+    """
     report = socket.socket(fileno=fd)
     try:
         send_with_fds(report, json.dumps(message).encode(), fds)

@@ -1,4 +1,4 @@
-"""Calls of the five tools and their outcomes: the judged object is the one that is executed."""
+"""Arguments and results of tool calls. The object that is judged is the one that is executed."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from muniment.policy.frozen import Frozen
 # before anything is parsed or sent (`check_sizes`), so that a hostile call costs nothing.
 
 MAX_PATTERN_CHARS: Final = 1000
-"""Characters of a grep pattern; RE2 compiles one of this size in well under a millisecond."""
+"""Maximum characters of a grep pattern; RE2 compiles one of this size in well under a millisecond."""
 
 DEFAULT_READ_LINES: Final = 400
 MAX_READ_LINES: Final = 2000
-"""Lines that one `read_file` returns by default, and at most."""
+"""Number of lines that one `read_file` returns by default, and at most."""
 
 DEFAULT_MATCHES: Final = 100
 MAX_MATCHES: Final = 500
-"""Lines that one `grep` returns by default, and at most."""
+"""Number of lines that one `grep` returns by default, and at most."""
 
 MAX_ARGUMENTS: Final = 8
-"""Arguments of one call; no tool has more than five."""
+"""Maximum number of arguments of one call; no tool has more than five."""
 
 MAX_NAME_CHARS: Final = 60
-"""Characters of an argument's name."""
+"""Maximum characters of the name of an argument."""
 
 _PLAIN: Final = (str, int, float, bool, type(None))
 _SHAPE: Final = "the arguments must be an object of a few strings, numbers and booleans"
@@ -62,7 +62,7 @@ _PATH_HELP: Final = "logical path: a scope, folders, a name that ends in .md"
 
 
 class Arguments(Frozen):
-    """Arguments of one call."""
+    """Base class of the arguments of one tool call."""
 
 
 class ReadFile(Arguments):
@@ -119,7 +119,7 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
     "write_file": (Verb.CREATE, Verb.MODIFY),
     "edit": (Verb.MODIFY,),
 }
-"""Verbs that each tool needs; `write_file` needs `create` for a new file and `modify` for an existing one."""
+"""Verbs that each tool needs. `write_file` needs `create` for a new file, otherwise `modify`."""
 
 WRITING_TOOLS: Final = frozenset(
     tool for tool, verbs in VERBS.items() if {Verb.CREATE, Verb.MODIFY, Verb.DELETE}.intersection(verbs)
@@ -127,18 +127,21 @@ WRITING_TOOLS: Final = frozenset(
 
 
 def get_tool_label(name: str) -> str:
-    """Return the name of a tool, or `unknown`: the text of a model must not get into messages."""
+    """Return the name of a tool, or `unknown` for any other text.
+
+    The text of a model must not get into messages.
+    """
     return name if name in TOOLS else "unknown"
 
 
 def get_path_argument(arguments: object) -> str:
-    """Return the `path` of unchecked arguments, for messages and records; empty if it is missing."""
+    """Return the argument `path` of unchecked arguments, for messages and records; "" if it is missing."""
     path = arguments.get("path") if isinstance(arguments, Mapping) else None
     return path if isinstance(path, str) else ""
 
 
 def check_tool(tool: object) -> str:
-    """Return `tool` if it is one of the five, else raise `ToolError`."""
+    """Return `tool` if a tool has this name; otherwise raise `ToolError`."""
     if not isinstance(tool, str) or tool not in TOOLS:
         raise ToolError(f"unknown tool; use one of {', '.join(TOOLS)}", code="unknown_tool")
     return tool
@@ -148,7 +151,7 @@ def check_sizes(arguments: object) -> None:
     """Reject arguments that no tool accepts or that exceed a limit, before they are parsed or sent.
 
     Raises:
-        BadArguments: not an object of a few plain values; no tool accepts nested ones.
+        BadArguments: the arguments are not an object of a few strings, numbers and booleans.
         BadName: `path` is longer than any path can be.
         TooLarge: another string exceeds its limit.
     """
@@ -165,11 +168,11 @@ def check_sizes(arguments: object) -> None:
 
 
 def parse(tool: str, arguments: object) -> Arguments:
-    """Return the closed model of a call to one of the five tools.
+    """Convert the arguments of a call to the object that its tool accepts.
 
     Raises:
-        BadArguments: the arguments do not fit; the message contains the first problem.
-        BadName, TooLarge: as `check_sizes`.
+        BadArguments: the tool does not accept the arguments; the message contains the first problem.
+        BadName, TooLarge: a string is too long, as described in `check_sizes`.
     """
     check_sizes(arguments)
     try:
@@ -199,12 +202,12 @@ ToolVerdict = Literal["allow", "deny", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one call.
+    """The result of one tool call.
 
     Attributes:
         verdict: `allow`: executed; `deny`: outside the roots or not allowed; `error`: an ordinary mistake.
-        code: None if allowed, else the stable code of the error.
-        text: text for the model; one line unless allowed.
+        code: stable code of the error; None if the call was allowed.
+        text: text for the model; one line unless the call was allowed.
         rule: the policy rule or content gate that stopped the call, if one did.
         via: how the request would have left its root, if it would.
     """
@@ -222,7 +225,7 @@ def build_allowed_outcome(text: str) -> Outcome:
 
 
 def build_error_outcome(error: PathEscape | Refusal | ToolError) -> Outcome:
-    """Return the outcome for `error`."""
+    """Return the outcome of a call that raised `error`."""
     if isinstance(error, PathEscape):
         return Outcome("deny", error.code, str(error), via=error.via)
     verdict: ToolVerdict = "deny" if isinstance(error, Refusal) else "error"
@@ -232,7 +235,7 @@ def build_error_outcome(error: PathEscape | Refusal | ToolError) -> Outcome:
 
 # -- displayed paths ---------------------------------------------------------------------------------
 #
-# The files whose text a call has returned, read from its result by the broker. Pure.
+# The files whose text a call has returned, read from its result by the broker.
 #
 # This determines the trust of a run's text, so the broker does not rely on the worker for it.
 
@@ -242,7 +245,17 @@ _HIT: Final = re.compile(r"([^:]+):[0-9]+: ")  # a path contains no colon
 def find_displayed_paths(
     tool: object, arguments: object, outcome: Outcome, scopes: Collection[Scope]
 ) -> frozenset[CanonicalPath]:
-    """Return the paths as given, links not resolved; empty if the call was not allowed."""
+    """Return the paths of the files whose text a call has returned.
+
+    The paths are as the call or its result contains them, with links not resolved. If the call was not
+    allowed, the result is empty.
+
+    Args:
+        tool: the called tool.
+        arguments: the arguments of the call, unchecked.
+        outcome: the result of the call.
+        scopes: the scopes of the run.
+    """
     if outcome.verdict != "allow":
         return frozenset()
     match tool:

@@ -1,17 +1,17 @@
 """The symbolic links under a root, read by the broker when a run starts.
 
-On success of `read_links`:
+Promises of `read_links` if it succeeds:
 
-- K1 every name in the map was, at one moment during the call, a link with that target, in a directory
-  under the root and on its mount. Directories are opened by handle; links are read, never followed.
-- K2 the map contains every link with a canonical path, dot names included, since a policy may grant those.
-  Left out are links without such a path, links that cannot be listed or read, and links that vanished
-  meanwhile.
-- K3 at most `MAX_NAMES` names were read, and the map has at most `MAX_LINKS` links and `MAX_LINK_BYTES`
+- K1 Every name in the map was, at one moment during the call, a link with that target, in a directory under
+  the root and on its mount. Directories are opened by handle; links are read, never followed.
+- K2 The map contains every link with a canonical path, including names that begin with a dot, since a policy
+  may grant those. Left out are links without a canonical path, links that cannot be listed or read, and links
+  that vanished meanwhile.
+- K3 At most `MAX_NAMES` names were read, and the map has at most `MAX_LINKS` links and `MAX_LINK_BYTES`
   bytes.
 
-Not guaranteed: that the links are unchanged. Code that opens a target from the map follows no link either,
-so a link that is missing here, or was created later, is rejected. Targets are unchecked text: they may be
+Not guaranteed: that the links are unchanged. Code that opens a target from the map follows no link either, so
+a link that is missing here, or was created later, is rejected. Targets are unchecked text: they may be
 absolute, cyclic, or outside the grammar (`muniment.policy.grammar`). Tested with attacks by
 `tests/units/kernel/test_root.py`.
 """
@@ -28,24 +28,24 @@ from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import MAX_ENTRIES, Kind, ListedName, Root
 
 MAX_NAMES: Final = MAX_ENTRIES
-"""Names of all kinds that are read: three times the files that the default policy allows. A single directory
-with more cannot be listed either. Reading them takes about 0.3 s."""
+"""Maximum number of names that are read, of all kinds: three times the files that the default policy allows.
+A single directory with more names cannot be listed either. Reading that many names takes about 0.3 s."""
 
 MAX_LINKS: Final = 4_096
-"""Links of one root. People create some dozens by hand, and tools a folder for each tag."""
+"""Maximum number of links of one root. People create some dozens by hand; tools, a folder for each tag."""
 
 MAX_LINK_BYTES: Final = 1 << 20
-"""Bytes of all paths and targets of one root, 256 for each of `MAX_LINKS`: every worker receives them."""
+"""Maximum bytes of all paths and targets of one root, which every worker receives: 256 for each link."""
 
 
 def read_links(root: Root) -> dict[RelPath, str]:
-    """Return the target of each link under `root`, by the link's canonical path inside the scope.
+    """Return the target of each link under `root`, by the path of the link inside the scope.
 
-    Targets that are not UTF-8 contain surrogate escapes; absolute ones become `/`, since workers receive the
-    map.
+    Targets that are not UTF-8 contain surrogate escapes. Every absolute target becomes `/`, because workers
+    receive the map.
 
     Raises:
-        ManagedMemoryUnavailable: there are more names or links than K3 allows; states what to do.
+        ManagedMemoryUnavailable: there are too many names or links to read; states what to do.
 
     Cost: one listing per directory and one system call per link: 50 ms for 10 000 names in 500 directories.
     """
@@ -75,7 +75,7 @@ def read_links(root: Root) -> dict[RelPath, str]:
 
 
 def _list_names(root: Root, directory: CanonicalPath) -> tuple[ListedName, ...]:
-    """Return the names in a directory; none if it cannot be listed, or is at the maximum depth of paths."""
+    """Return the names in a directory, or () if it cannot be listed or is at the maximum depth of paths."""
     if len(directory.segments) >= MAX_DEPTH:
         return ()
     try:
@@ -87,7 +87,7 @@ def _list_names(root: Root, directory: CanonicalPath) -> tuple[ListedName, ...]:
 
 
 def _select_kind(directory: CanonicalPath, listed: Sequence[ListedName], kind: Kind) -> list[CanonicalPath]:
-    """Return the paths of the names that have the kind and a canonical path."""
+    """Return the paths of the listed names that have this kind and a canonical path."""
     found: list[CanonicalPath] = []
     for item in listed:
         if item.kind == kind:

@@ -1,4 +1,4 @@
-"""The memory as one run sees it: its pending writes over the roots that it was given.
+"""The memory as one run sees it: its pending writes over the files of its roots.
 
 Reads return pending writes first. This module writes nothing to disk and does not judge: callers check the
 policy before they use the overlay.
@@ -26,7 +26,10 @@ NOTHING_INJECTED: Final[InjectedDigests] = MappingProxyType({})
 
 
 class Overlay:
-    """Pending writes over roots; a scope without a root is empty (`clean` runs get none)."""
+    """The pending writes of one run over the files of its roots.
+
+    A scope without a root has no files; `clean` runs get no roots.
+    """
 
     def __init__(self, roots: Mapping[Scope, Root]) -> None:
         self._roots = roots
@@ -35,11 +38,11 @@ class Overlay:
 
     @property
     def files_written(self) -> int:
-        """Return the number of files in the change set."""
+        """Return the number of files that the run has written."""
         return len(self._pending)
 
     def bytes_written(self, *, without: CanonicalPath) -> int:
-        """Return the number of bytes in the change set, without those of `without`."""
+        """Return the number of bytes that the run has written, except to the file `without`."""
         return sum(item.size for path, item in self._pending.items() if path != without)
 
     def has_pending(self, path: CanonicalPath) -> bool:
@@ -55,7 +58,7 @@ class Overlay:
 
         Raises:
             NotFound: the file does not exist, or the run has no root for its scope.
-            NotAFile, Unreadable, TooLarge, PathEscape: as `Root.read_bytes`.
+            NotAFile, Unreadable, TooLarge, PathEscape: as described in `Root.read_bytes`.
         """
         root = self._roots.get(path.scope)
         if root is None:
@@ -63,20 +66,31 @@ class Overlay:
         return root.read_bytes(path)
 
     def read(self, path: CanonicalPath) -> bytes:
-        """Return the bytes of `path` as the run sees it; raise as `read_disk`."""
+        """Return the bytes of the file `path` as the run sees it.
+
+        Raises:
+            NotFound, NotAFile, Unreadable, TooLarge, PathEscape: as described in `read_disk`.
+        """
         pending = self._pending.get(path)
         return pending.after or b"" if pending else self.read_disk(path)
 
     def claim(self, path: CanonicalPath, seen_digest: Digest) -> None:
-        """Make the commit depend on the digest of `path` that the run saw first."""
+        """Make the commit depend on the state of a file that the run has read.
+
+        Does nothing if the run has read the file before, or has written it.
+
+        Args:
+            path: the file.
+            seen_digest: digest of the bytes that the run saw.
+        """
         if path not in self._pending:
             self._claims.setdefault(path, seen_digest)
 
     def read_base(self, path: CanonicalPath) -> Digest | None:
-        """Return the digest that a write of `path` would replace; None for a new file.
+        """Return the digest of the file that a write of `path` would replace, or None for a new file.
 
         Raises:
-            NotAFile, Unreadable, TooLarge, PathEscape: as `read_disk`.
+            NotAFile, Unreadable, TooLarge, PathEscape: as described in `read_disk`.
         """
         pending = self._pending.get(path)
         if pending:
@@ -87,7 +101,7 @@ class Overlay:
             return None
 
     def read_size(self, path: CanonicalPath) -> int | None:
-        """Return the bytes of the file at `path` as the run sees it; None if unknown."""
+        """Return the size in bytes of the file `path` as the run sees it, or None if it is unknown."""
         with suppress(PathEscape, ToolError):  # The size of a hard link must not be revealed.
             return examined.size if (examined := self._examine(path)) else None
         return None
@@ -96,13 +110,13 @@ class Overlay:
         """Return whether `path` is a file, pending or on disk.
 
         Raises:
-            PathEscape, Unreadable: as `Root.examine`.
+            PathEscape, Unreadable: as described in `Root.examine`.
         """
         examined = self._examine(path)
         return examined is not None and examined.kind == "file"
 
     def read_kind(self, path: CanonicalPath) -> Kind | None:
-        """Return the kind of `path` as the run sees it; None if it is missing or would be an escape."""
+        """Return the kind of `path` as the run sees it, or None if it is missing or would be an escape."""
         prefix = join_path(path.rel, "")
         if any(other.scope == path.scope and other.rel.startswith(prefix) for other in self._pending):
             return "directory"
@@ -111,20 +125,32 @@ class Overlay:
         return None
 
     def write(self, path: CanonicalPath, content: bytes, base: Digest | None) -> None:
-        """Set `content` as the pending state of `path`, and claim its base."""
+        """Set `content` as the pending content of `path`, and make the commit depend on the replaced file.
+
+        Args:
+            path: the file.
+            content: the complete new content.
+            base: digest of the replaced file; None: the file must not exist.
+        """
         self._pending[path] = FileChange(path, base, content)
         self._claims.setdefault(path, base)
 
     def rewrite(self, path: CanonicalPath, content: bytes, before: bytes) -> None:
-        """Write as `write` does, for a file whose bytes were `before` when the run read it."""
+        """Set `content` as the pending content of a file that the run has read.
+
+        Args:
+            path: the file.
+            content: the complete new content.
+            before: the bytes that the run read.
+        """
         pending = self._pending.get(path)
         self.write(path, content, pending.base if pending else digest(before))
 
     def check_new_name(self, path: CanonicalPath) -> None:
-        """Reject a new file whose path aliases an existing one on some system.
+        """Reject a new file whose path would mean an existing path on some systems.
 
         Raises:
-            ToolError: `exists_as`: a component differs from an existing name only by case or normalisation.
+            ToolError: a component differs from an existing name only by case or normalisation (`exists_as`).
             NotAFile: a component that must be a directory is a file, or the last one is a directory.
         """
         parent = CanonicalPath(path.scope, RelPath(""))
@@ -150,7 +176,7 @@ class Overlay:
         """Return the files and directories in `directory` that have a canonical path, sorted.
 
         Raises:
-            NotFound, NotAFile, Unreadable, PathEscape: as `Root.list_directory`.
+            NotFound, NotAFile, Unreadable, PathEscape: as described in `Root.list_directory`.
         """
         children: list[tuple[CanonicalPath, Kind]] = []
         for name, kind in sorted(self._list_names(directory, must_exist=True).items()):
@@ -164,8 +190,8 @@ class Overlay:
     ) -> Iterator[CanonicalPath]:
         """Yield every file under `directory`, depth first in order of names.
 
-        Skips directories that `may_enter` declines, that cannot be listed, that vanish meanwhile or are a
-        mount or link.
+        Skips a directory that `may_enter` rejects, that cannot be listed, that was removed meanwhile, or that
+        is a mount or link.
         """
         try:
             children = self.list_children(directory)
@@ -178,21 +204,30 @@ class Overlay:
                 yield from self.iterate_files(path, may_enter)
 
     def change_set(self) -> ChangeSet:
-        """Return the pending writes and all claims, in order of paths."""
+        """Return the pending writes and all claims of the run, in order of paths."""
         return ChangeSet(
             tuple(self._pending[path] for path in sorted(self._pending)),
             tuple(Claim(path, seen) for path, seen in sorted(self._claims.items())),
         )
 
     def _examine(self, path: CanonicalPath) -> PathStatus | None:
-        """Return the status of `path` as the run sees it; raise as `Root.examine`."""
+        """Return the kind and size of `path` as the run sees it, or None if it does not exist.
+
+        Raises:
+            PathEscape, Unreadable: as described in `Root.examine`.
+        """
         if pending := self._pending.get(path):
             return PathStatus("file", pending.size)
         root = self._roots.get(path.scope)
         return root.examine(path) if root else None
 
     def _list_names(self, directory: CanonicalPath, *, must_exist: bool = False) -> dict[str, Kind]:
-        """Return the names in `directory` with their kinds."""
+        """Return the names in `directory` as the run sees it, with their kinds.
+
+        Args:
+            directory: the directory.
+            must_exist: raise `NotFound` if the directory does not exist.
+        """
         names: dict[str, Kind] = {}
         prefix = join_path(directory.rel, "")
         for path in self._pending:

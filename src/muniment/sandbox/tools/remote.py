@@ -1,8 +1,8 @@
 """The broker's end of the protocol: it exchanges messages with a worker and trusts none of them.
 
-Every message is checked against a closed model and a size before it is used; an invalid message ends the
-worker (`WorkerLost`). The content of a message (texts, decisions, a change set) is input for the model and
-for the judge, never a decision.
+Before a message is used, its size is checked, and a model that accepts no unknown member checks its content.
+An invalid message ends the worker (`WorkerLost`). The content of a message (texts, decisions, a change set)
+is input for the language model and for the judge, never a decision.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from muniment.sandbox.tools.overlay import NOTHING_INJECTED, InjectedDigests
 from muniment.sandbox.tools.service import MAX_CALL_BYTES
 
 MAX_RESULT_BYTES: Final = 1 << 20
-"""Bytes of the text of one result; the tools return far less."""
+"""Maximum bytes of the text of one result; the tools return far less."""
 
 _Digest = Annotated[Digest, Field(pattern=r"^[0-9a-f]{64}$")]
 _Path = Annotated[str, Field(max_length=4 * MAX_PATH_BYTES)]
@@ -82,10 +82,10 @@ _ITEM: Final = TypeAdapter[_WireChange | _Claim | _EndOfChanges](
 
 
 class ToolExecutor(Protocol):
-    """Executes the calls of a run: a `Workbench` in this process, or one in a worker."""
+    """Executes the tool calls of a run, in this process (`Workbench`) or in a worker (`RemoteExecutor`)."""
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Execute one call."""
+        """Execute one tool call."""
         ...
 
     def change_set(self) -> ChangeSet:
@@ -94,11 +94,11 @@ class ToolExecutor(Protocol):
 
 
 def receive_hello(worker: Worker, deadline: Deadline) -> Confinement:
-    """Receive the first message of a fresh worker; return its confinement.
+    """Receive the first message of a fresh worker, and return the confinement of the worker.
 
     Raises:
-        WorkerLost: it died, or sent another message.
-        DeadlineExceeded, Cancelled: as `deadline`; the worker was ended.
+        WorkerLost: the worker died, or sent another message.
+        DeadlineExceeded, Cancelled: the wait ended. The worker was ended.
     """
     header, _ = worker.receive(max_body=0, deadline=deadline)
     hello = _validate(worker, _HELLO, header, "hello")
@@ -120,15 +120,16 @@ def _end_worker(worker: Worker, problem: str) -> WorkerLost:
 
 
 class RemoteExecutor:
-    """A workbench in a worker.
+    """Executes the tool calls of a run in a worker.
 
     Args:
         worker: a fresh worker after `receive_hello`, without further messages.
+        policy: the effective policy of the run.
         scopes: the scopes of the run.
-        must_read: as `Workbench`.
-        patience: called before every wait; returns the deadline.
-        links: as `Workbench`.
-        shown: as `Workbench`.
+        must_read: whether a file must be read before it may be replaced.
+        get_deadline: called before every wait; returns the deadline.
+        links: links by scope, for the scopes whose links are resolved.
+        injected: entries that count as read, with the digests of the injected files.
     """
 
     def __init__(
@@ -160,10 +161,10 @@ class RemoteExecutor:
             raise _end_worker(worker, "loaded another policy than the one that was sent")
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Execute one call in the worker.
+        """Execute one tool call in the worker.
 
         Raises:
-            DeadlineExceeded, Cancelled: the wait ended; the worker was ended.
+            DeadlineExceeded, Cancelled: the wait ended. The worker was ended.
             WorkerLost: the worker died or broke the protocol.
         """
         try:
@@ -189,10 +190,15 @@ class RemoteExecutor:
         return Outcome(result.verdict, result.code, text, rule=result.rule, via=result.via)
 
     def change_set(self) -> ChangeSet:
-        """Fetch the changes that the worker proposes; raise as `call` and `read_proposal`.
+        """Fetch the changes that the worker proposes.
 
-        Bounded by the policy's limits, and by the number of injected entries and calls: each adds one claim
-        at most.
+        The number of changes and bytes is bounded by the policy. The number of claims is bounded by the
+        number of injected entries and calls, because each of them adds at most one claim.
+
+        Raises:
+            DeadlineExceeded, Cancelled: the wait ended. The worker was ended.
+            WorkerLost: the worker died, broke the protocol, or proposed more than allowed.
+            PathEscape, BadName, Refused: a proposed path is invalid, as described in `read_proposal`.
         """
         changes: list[tuple[str, Digest | None, bytes]] = []
         claims: list[tuple[str, Digest | None]] = []

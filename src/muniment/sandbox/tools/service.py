@@ -11,8 +11,8 @@ A message is a JSON header, followed by raw bytes if it has content (`sandbox/fe
 
 Separate from `remote.py`, so that a worker loads nothing of the broker's end.
 
-End of file means that the broker has finished this run. `remote.py` is the other end; it trusts no message
-of a worker.
+End of file means that the broker has finished this run. `remote.py` is the other end; it trusts no message of
+a worker.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from muniment.sandbox.fence.wire import Channel, ProtocolViolation
 from muniment.sandbox.tools.workbench import Workbench
 
 MAX_POLICY_BYTES: Final = 8 << 20
-"""Bytes of an effective policy in its normal form; the shipped `strict` has 4 000."""
+"""Maximum bytes of an effective policy in its normal form; the shipped `strict` has 4 000."""
 
 MAX_MAP_BYTES: Final = 8 << 20
-"""Bytes of the links of one scope as JSON: the limit of `tools/links.py`, every character escaped."""
+"""Maximum bytes of the links of one scope as JSON: the limit of `tools/links.py`, every character escaped."""
 
 MAX_CALL_BYTES: Final = 16 << 20
-"""Bytes of one call's arguments as JSON: two strings of the largest size, every character escaped."""
+"""Maximum bytes of one call's arguments as JSON: two strings of the largest size, every character escaped."""
 
 
 # The patterns of the shipped policies: compiled before the fork, they need no time in a run.
@@ -74,11 +74,11 @@ _WARM_CALLS: Final[tuple[tuple[str, object], ...]] = (
 
 
 def serve(sock: socket.socket, roots: Mapping[str, int], missing: MissingLayers) -> None:
-    """Serve one run over `sock` until the broker closes it.
+    """Serve one run over `sock` until the broker closes the connection.
 
     Args:
         sock: a connected stream socket.
-        roots: handles of the scope roots that the run may read, by scope.
+        roots: descriptors of the roots that the run may read, by scope.
         missing: missing layers of the fence, to report to the broker.
 
     Raises:
@@ -95,7 +95,7 @@ def serve(sock: socket.socket, roots: Mapping[str, int], missing: MissingLayers)
 
 
 def warm() -> None:
-    """Run code that initialises lazily, so that a forked worker need not."""
+    """Run the code that initialises itself on first use, so that forked workers need not do it."""
     workbench = Workbench(parse(_WARM_POLICY.text, "warm"), (Scope("user"),), {}, must_read=True)
     for tool, arguments in _WARM_CALLS:
         workbench.call(tool, arguments)
@@ -128,7 +128,7 @@ def _receive_map(channel: Channel) -> dict[RelPath, str]:
 
 
 def _parse_arguments(body: bytes) -> object:
-    """Return the arguments of a call; None, which no tool accepts, if they are nested too deeply to parse."""
+    """Return the arguments of a call, or None if they are nested too deeply. No tool accepts None."""
     try:
         arguments: object = json.loads(body)
     except RecursionError:

@@ -1,20 +1,21 @@
-"""Executes the calls of one run: five tools over an overlay, each call judged before it acts.
+"""Execute the tool calls of one run on its pending writes (`Overlay`). Each call is judged before it acts.
 
 A call is decided in this order, and the first step that fails determines the result:
 
-1. the tool is one of the five, and the arguments fit its closed model (`calls.py`);
-2. the path is canonical, is inside, and the policy grants the call on it as written and as resolved;
-3. the file is opened through its root's handle: links that are not in the run's map, hard links, special
-   files and mounts are escapes (`kernel/root.py`);
-4. the policy grants the verb of the call;
-5. a run replaces only files that it has read (`must_read`);
-6. the content fits the quotas and budgets and passes the gates.
+1. The tool exists, and its model accepts the arguments (`calls.py`).
+2. The path is canonical and inside the memory, and the policy grants the call on it as written and as
+   resolved.
+3. The file is opened through the handle of its root. Links that are not in the run's map, hard links, special
+   files and mounts are escapes (`kernel/root.py`).
+4. The policy grants the verb of the call.
+5. A run replaces only files that it has read (`must_read`).
+6. The content fits the quotas and budgets and passes the gates.
 
 `ls` lists a link as its target file or directory. `grep` resolves links in its path but not below it: the
 target of such a link is under the same root and is found there, by its name. If a path contained a link, the
 result names its target.
 
-The decisions here let the model correct its request; the broker judges the change set again, and that
+The decisions here let the model correct its request. The broker judges the change set again, and that
 decision counts. A denied file and a missing file outside a scope give the same message.
 """
 
@@ -81,11 +82,11 @@ from muniment.sandbox.tools.overlay import NOTHING_INJECTED, InjectedDigests, Ov
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
-    """The target of a path.
+    """A path of a request, and the path that it leads to.
 
     Attributes:
         requested: the path as given in the request.
-        path: the path without links; the same if it has none.
+        path: the path after links are resolved; equal to `requested` if it contains no link.
         is_directory: True: only a directory can be there; False: not checked yet.
     """
 
@@ -95,11 +96,18 @@ class ResolvedTarget:
 
     @property
     def names(self) -> tuple[CanonicalPath, ...]:
-        """Return the path as written and, if it differs, as resolved: the names for the policy."""
+        """Return the paths that the policy must allow: as written and, if it differs, as resolved."""
         return (self.requested,) if self.path == self.requested else (self.requested, self.path)
 
     def resolve_child(self, path: CanonicalPath) -> ResolvedTarget | None:
-        """Return `path`, which is under this directory, as seen from here; None: no path can express it."""
+        """Return the target for a path under this directory.
+
+        Args:
+            path: the path, as resolved. In the result, `requested` begins with this directory as written.
+
+        Returns:
+            None if the path as written would be too long or too deep.
+        """
         if self.requested == self.path:
             return ResolvedTarget(path, path)
         inside = path.rel[len(join_path(self.path.rel, "")) :]
@@ -111,12 +119,12 @@ class ResolvedTarget:
 
 
 class PathResolver:
-    """Resolves the paths of one run.
+    """Resolves the paths of the requests of one run.
 
     Args:
-        judge: judge of the run's policy.
+        judge: decides by the policy of the run.
         scopes: scopes of the run.
-        links: links of each scope whose links are resolved.
+        links: links by scope, for the scopes whose links are resolved.
     """
 
     def __init__(
@@ -128,8 +136,8 @@ class PathResolver:
         """Return the file at a path, if the policy grants one of `verbs` on it.
 
         Raises:
-            PathEscape, BadName, Refused: steps 1 to 4.
-            NotAFile: it is a scope, or can only be a directory.
+            PathEscape, BadName, Refused: the path is outside the memory, invalid or denied.
+            NotAFile: the path is a scope, or can only be a directory.
         """
         written = canonicalise(unsafe_path, self._scopes)
         if not written.rel:
@@ -144,38 +152,43 @@ class PathResolver:
         """Return the scope or directory at a path, if the policy lets the run list it.
 
         Raises:
-            PathEscape, BadName, Refused: steps 1 to 4.
+            PathEscape, BadName, Refused: the path is outside the memory, invalid or denied.
         """
         return self._resolve(self._canonicalise(unsafe_path), self._judge.decide_directory)
 
     def resolve_any(self, unsafe_path: str) -> ResolvedTarget:
-        """Return the target of a path, unless a deny rule covers it; further checks depend on its kind.
+        """Return the file or directory at a path, unless a deny rule covers it.
+
+        The caller must check further whether the policy grants the request.
 
         Raises:
-            PathEscape, BadName, Refused: steps 1 to 4.
+            PathEscape, BadName, Refused: the path is outside the memory, invalid or denied.
         """
         return self._resolve(self._canonicalise(unsafe_path), self._decide_unless_denied)
 
     def require(self, verb: Verb, reached: ResolvedTarget) -> None:
-        """Raise `Refused` unless the policy grants `verb` on the file."""
+        """Raise `Refused` unless the policy grants `verb` on the file `reached`."""
         for name in reached.names:
             _require_allowed(name, reached.requested, partial(self._judge.decide, verb))
 
     def require_directory(self, reached: ResolvedTarget) -> None:
-        """Raise `Refused` unless the policy lets the run list the directory."""
+        """Raise `Refused` unless the policy lets the run list the directory `reached`."""
         for name in reached.names:
             _require_allowed(name, reached.requested, self._judge.decide_directory)
 
     def allows(self, reached: ResolvedTarget, verb: Verb) -> bool:
-        """Return whether the policy grants `verb` on the file, for filtering lists."""
+        """Return whether the policy grants `verb` on the file `reached`."""
         return all(self._judge.allows(verb, name) for name in reached.names)
 
     def is_directory_denied(self, reached: ResolvedTarget) -> bool:
-        """Return whether a deny rule on `list` covers the complete directory."""
+        """Return whether the policy denies listing for the directory `reached` with everything in it."""
         return any(map(self._judge.is_directory_denied, reached.names))
 
     def iterate_links(self, reached: ResolvedTarget) -> Iterator[ResolvedTarget]:
-        """Yield the targets of the links under a directory, at any depth, except targets outside."""
+        """Yield the target of each link under the directory `reached`, at any depth.
+
+        A link with a target outside the root is skipped.
+        """
         links = self._links.get(reached.path.scope, {})
         prefix = join_path(reached.path.rel, "")
         for rel in links:
@@ -194,7 +207,12 @@ class PathResolver:
     def _resolve(
         self, written: CanonicalPath, decide: Callable[[CanonicalPath], PolicyDecision]
     ) -> ResolvedTarget:
-        """Resolve a path by steps 2 to 4."""
+        """Resolve the links of a path, if the policy allows the path as written and as resolved.
+
+        Args:
+            written: the path as written.
+            decide: returns the decision of the policy on a path.
+        """
         _require_allowed(written, written, decide)
         resolved = resolve(written, self._links.get(written.scope, {}))
         if resolved.path != written:
@@ -202,7 +220,7 @@ class PathResolver:
         return ResolvedTarget(written, resolved.path, resolved.is_directory)
 
     def _decide_any(self, verbs: Collection[Verb], path: CanonicalPath) -> PolicyDecision:
-        """Return `Allow` if one of `verbs` is granted, else the denial of the last one."""
+        """Return `Allow` if the policy grants one of `verbs`, else the denial of the last verb."""
         *others, last = verbs
         if any(self._judge.allows(verb, path) for verb in others):
             return Allow()
@@ -230,17 +248,17 @@ def _require_allowed(
 # for hits: per line the same search is two orders of magnitude slower (measured).
 
 _MAX_PROGRAM_BYTES: Final = 8 << 20
-"""Memory that RE2 may use for one pattern; its own default. Larger patterns do not compile."""
+"""Memory that RE2 may use for one pattern: its own default. Larger patterns do not compile."""
 
 MAX_LINE_CHARS: Final = 200
-"""Characters of a matching line that are returned."""
+"""Maximum characters of a matching line that are returned."""
 
 
 class Pattern:
-    """A compiled pattern.
+    """A compiled RE2 pattern, which matches line by line.
 
     Raises:
-        BadArguments: it is not RE2 syntax, is too large, or is not Unicode text.
+        BadArguments: the pattern is not RE2 syntax, is too large, or is not Unicode text.
     """
 
     def __init__(self, pattern: str, *, ignore_case: bool) -> None:
@@ -252,14 +270,14 @@ class Pattern:
         try:
             self._compiled: Any = re2.compile("(?m)" + pattern, options)
         except UnicodeEncodeError:
-            raise BadArguments("not an RE2 pattern: it contains a lone surrogate; correct it") from None
+            raise BadArguments("not an RE2 pattern: it contains a lone surrogate; leave it out") from None
         except re2.error as invalid:
             raise BadArguments(
                 f"not an RE2 pattern: {_describe_error(invalid)}; correct or simplify it"
             ) from None
 
     def matching_lines(self, data: bytes) -> Iterator[tuple[int, str]]:
-        """Yield the numbers (from 1) and texts of the lines of `data` that match, each once, in order."""
+        """Yield number (from 1) and text of each line of `data` that matches, in order."""
         position, number, counted_to = 0, 1, 0
         while position < len(data):
             match = self._compiled.search(data, position)
@@ -290,29 +308,29 @@ def _describe_error(invalid: Exception) -> str:
 # -- workbench ---------------------------------------------------------------------------------------
 
 MAX_TEXT_CHARS: Final = 60_000
-"""Characters of one result; about the capacity of a small model's context."""
+"""Maximum characters of one result: about the capacity of a small model's context."""
 
 MAX_LISTED: Final = 500
-"""Names in the result of one `ls`."""
+"""Maximum number of names in the result of one `ls`."""
 
 MAX_CACHED_BYTES: Final = 8 << 20
-"""Bytes of files that a run caches from one grep for the next."""
+"""Maximum bytes of files that a run caches from one grep for the next."""
 
 MAX_CHANGED_LINES: Final = 20
-"""Changed lines in the result of one `edit`."""
+"""Maximum number of changed lines in the result of one `edit`."""
 
 
 class Workbench:
-    """The five tools over the memory of one run.
+    """The tools `read_file`, `grep`, `ls`, `write_file` and `edit` over the memory of one run.
 
     Args:
         policy: the effective policy of the run.
         scopes: the scopes of the run.
         roots: handles of the scopes whose content the run may read; empty in `clean` runs.
         must_read: whether a file must have been read before `write_file` may replace it. If so, consecutive
-            greps of all scopes also share one reading of the files: a run makes them in one turn.
-        links: links of the scopes whose links are resolved under their root.
-        shown: entries that count as read, with the digests of the injected files.
+            greps of all scopes also share one reading of the files, because a run makes them in one turn.
+        links: links by scope, for the scopes whose links are resolved under their root.
+        injected: entries that count as read, with the digests of the injected files.
     """
 
     def __init__(
@@ -338,7 +356,7 @@ class Workbench:
         self._scanned_bytes = 0
 
     def call(self, tool: object, arguments: object) -> Outcome:
-        """Execute one call; never raise for any tool or arguments."""
+        """Execute one tool call; return every error as an outcome, for any tool or arguments."""
         try:
             name = check_tool(tool)
             if name != "grep":
@@ -396,7 +414,10 @@ class Workbench:
         )
 
     def _list_children(self, directory: ResolvedTarget) -> list[tuple[ResolvedTarget, Kind]]:
-        """Return the files and directories in a directory, by name; a link as its target, if that exists."""
+        """Return the files and directories in a directory, by name.
+
+        A link is listed as its target if the target exists.
+        """
         try:
             children = self._overlay.list_children(directory.path)
         except NotFound:
@@ -418,7 +439,7 @@ class Workbench:
         return None if link.is_directory and kind == "file" else kind
 
     def _is_visible(self, reached: ResolvedTarget, kind: Kind) -> bool:
-        """Return whether a name is listed: a file if granted; a directory if not denied and not empty."""
+        """Return whether `ls` lists a name: a file if granted, a directory if not denied and not empty."""
         if kind == "file":
             return self._may_list(reached)
         if self._paths.is_directory_denied(reached):
@@ -427,13 +448,13 @@ class Workbench:
         return any(map(self._may_list, chain(self._iterate_files(reached), links)))
 
     def _may_list(self, reached: ResolvedTarget) -> bool:
-        """Return whether the policy lets the run list a file, and its names pass the gates for text."""
+        """Return whether the policy lets the run list a file, and the gates for text accept its names."""
         trust = self._policy.get_trust(reached.path.scope)
         is_granted = self._paths.allows(reached, Verb.LIST)
         return is_granted and all(find_name_gate(name.text, trust) is None for name in reached.names)
 
     def _iterate_files(self, directory: ResolvedTarget) -> Iterator[ResolvedTarget]:
-        """Yield every file under a directory, without links."""
+        """Yield every file under a directory, without following links."""
         for path in self._overlay.iterate_files(directory.path, self._may_enter):
             if (reached := directory.resolve_child(path)) is not None:
                 yield reached
@@ -461,7 +482,12 @@ class Workbench:
         )
 
     def _iterate_hits(self, pattern: Pattern, reached: ResolvedTarget | None) -> Iterator[str]:
-        """Yield the matching lines of a file, a directory or all scopes, in the format of the result."""
+        """Yield the lines that match, in the format of the result.
+
+        Args:
+            pattern: the pattern.
+            reached: the file or directory to search; None: all scopes.
+        """
         for path, data in self._iterate_searched(reached) if reached else self._iterate_all_scopes():
             self._scanned_bytes += len(data)
             if self._scanned_bytes > self._policy.limits.scan_bytes:
@@ -486,7 +512,7 @@ class Workbench:
             self._cached_files = reading
 
     def _iterate_searched(self, reached: ResolvedTarget) -> Iterator[tuple[CanonicalPath, bytes]]:
-        """Yield the files, with their bytes, that a grep of `reached` may list and read."""
+        """Yield path and bytes of each file in `reached` that a grep may list and read."""
         path = reached.path
         if path.rel and not reached.is_directory and self._overlay.is_file(path):
             self._paths.require(Verb.LIST, reached)
@@ -570,7 +596,7 @@ class Workbench:
         return result
 
     def _check_proposal(self, path: CanonicalPath, text: str) -> bytes:
-        """Return the bytes of `text`, if the gates, quotas and budgets let the run propose them at `path`."""
+        """Return `text` as bytes, if gates, quotas and budgets let the run propose it for `path`."""
         if self._policy.content.secrets == "redact":
             text = redact_secrets(text)
         content = encode(text)
@@ -588,7 +614,11 @@ class Workbench:
         return content
 
     def _charge_read(self, text: str) -> str:
-        """Return `text`, if the run may still receive that much."""
+        """Count `text` as read by the run, and return it.
+
+        Raises:
+            BudgetSpent: the run may not read that much.
+        """
         self._read_bytes += len(text.encode())
         if self._read_bytes > self._policy.limits.read_bytes:
             raise BudgetSpent("this run has read its maximum of bytes; use the results that you have")
@@ -596,7 +626,7 @@ class Workbench:
 
 
 def _format_target_line(reached: ResolvedTarget) -> list[str]:
-    """Return the line that states the target of a path with links; none for other paths."""
+    """Return the line that states the target of a path with links; [] for other paths."""
     return (
         []
         if reached.path == reached.requested
@@ -614,7 +644,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _join_within_limit(lines: list[str]) -> str:
-    """Return `lines` joined, cut at a line boundary within `MAX_TEXT_CHARS`."""
+    """Return `lines` joined, cut at the end of a line within `MAX_TEXT_CHARS`."""
     text = "\n".join(lines)
     if len(text) <= MAX_TEXT_CHARS:
         return text
