@@ -663,7 +663,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     """
     named = model if model is None or isinstance(model, str) else None
     if named is not model and (base_url or api_key_file or protocol):
-        raise ConfigInvalid("base_url, api_key_file and protocol need a model by name, not a model object")
+        raise ConfigInvalid("base_url, api_key_file and protocol need a model by name, not an object")
     if IS_LINUX and not in_process:
         _start_zygote()
     environment = dict(os.environ) if home is None else {**os.environ, HOME_VARIABLE: os.fspath(home)}
