@@ -1,7 +1,8 @@
 """Long-term memory for AI agents as plain markdown, written by a model that is treated as hostile.
 
-Start with `muniment.open`; `muniment.Sandbox` offers only the confined tools. `__all__` lists every stable
-name, and `muniment.types` every result type; docs/api.md describes them. Everything else is private.
+Start with `muniment.open`. To use only the confined tools, without a memory, start with `muniment.Sandbox`.
+`__all__` lists every stable name, and `muniment.types` every result type; docs/api.md describes them.
+Everything else is private.
 
 A name is loaded when it is first used, so importing this package has no cost and no side effects.
 """
@@ -135,7 +136,7 @@ _HOMES = {
     "Trust": "muniment.kernel.names",
     "open": "muniment.api",
 }
-"""The module of each name; the error classes are in `muniment.errors`."""
+"""The module that defines each public name; a name that is missing here is in `muniment.errors`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The library: `open` a memory, `remember` facts in it.
+"""The library for programs in Python: `open` a memory, then store facts with `Memory.remember`.
 
 import muniment
 
@@ -67,13 +67,13 @@ R = TypeVar("R", RememberResult, ForgetResult, DreamResult, UndoResult)
 
 
 class Memory:
-    """An open memory: a policy over bound roots. Threads may share one; close it after use.
+    """An open memory. Create it with `open`, and close it after use. Threads may share it.
 
-    Create one with `open`. On systems other than Linux it is read-only: a method that writes raises
-    `PlatformUnsupported`, unless the policy sets `require = "none"`.
+    On systems other than Linux, a memory is read-only: a method that writes raises `PlatformUnsupported`,
+    unless the policy sets `require = "none"`.
 
     Attributes:
-        context: the policy and the bound roots.
+        context: the policy, the scopes with their directories, and the state.
     """
 
     def __init__(self, context: JobContext, model: Model, opened: ExitStack) -> None:
@@ -98,25 +98,26 @@ class Memory:
         Args:
             content: the fact; trimmed, then 1 to 65 536 bytes of UTF-8 without NUL.
             scope: the only scope that may be written; None: the agent chooses.
-            context: `workspace`, or `clean`: the agent sees nothing of the memory.
+            context: `workspace`: the agent may read the memory; `clean`: the agent sees nothing of it.
             trust: who the fact comes from: `owner`, `workspace`, `agent` or `external`.
-            dry_run: judge and report, commit nothing.
-            task_id: if the same request is made twice with it, it is carried out once; see `RememberRequest`.
-            detail: include the model's last text in the result's `detail`, fenced as data.
-            expires: the last day on which the fact is shown, or a number of days such as `30d`; None: it is
-                never hidden, even if its text contains a date ("until 2026-12-31").
-            cancel: ends the run early.
-            observe: called for every tool call.
+            dry_run: check and return the change, but write nothing.
+            task_id: an id chosen by the caller. If the same request with the same id is repeated, the fact is
+                stored only once; see `RememberRequest`.
+            detail: include the last text of the model in the result's `detail`, marked as data.
+            expires: the last day on which the fact is shown, or a number of days such as `30d`. None: the
+                fact is never hidden, even if its text contains a date ("until 2026-12-31").
+            cancel: a token; setting it ends the run early.
+            observe: called with the decision for each tool call.
 
         Raises:
             InvalidContent, InvalidScope: the request is invalid.
-            RememberPathEscape: the agent tried to leave the memory; nothing was committed.
-            JobError: the agent ended without effect.
-            JobTimeout, JobFailed, Cancelled: the run ended without effect.
-            StoreConflict: another process changed entries that the run relied on; after two retries, if the
-                policy retries.
+            RememberPathEscape: the agent tried to use a path outside the memory; nothing was committed.
+            JobError: the agent proposed no change, or a change that was rejected; nothing was written.
+            JobTimeout, JobFailed, Cancelled: the run ended early; nothing was written.
+            StoreConflict: another process changed entries that the run relied on. If the policy allows
+                retries, two retries had the same result.
             PendingReview: the owner must approve the change first; nothing was committed.
-            ManagedMemoryUnavailable: a root cannot be used, with the reason.
+            ManagedMemoryUnavailable: a directory of the memory cannot be used; the message has the reason.
             BadArguments: an argument has the wrong type, or `trust` is unknown.
         """
         check_texts(content=content)
@@ -141,13 +142,14 @@ class Memory:
         observe: Observer = lambda _: None,
         witness: Witness = lambda _: None,
     ) -> RememberResult:
-        """Remember as `remember` does, and return a failure in the result's `error` instead of raising it.
+        """Store a fact like `remember`, but return a failure in the result's `error` instead of raising it.
 
         Args:
-            request: the request.
-            cancel: ends the run early.
-            observe: called for every tool call.
-            witness: called for every message between model and run, as for a transcript. It must not raise.
+            request: the fact and the options.
+            cancel: a token; setting it ends the run early.
+            observe: called with the decision for each tool call.
+            witness: called with each message between the model and the run, for example to write a
+                transcript. It must not raise.
         """
         from muniment.operations.remember import remember
 
@@ -163,26 +165,29 @@ class Memory:
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> ForgetResult:
-        """Remove an entry by its path, or the entry, list item or paragraph that a description means.
+        """Remove the entry at a path, or the entry, list item or paragraph that matches a description.
+
+        If this method raises an error, nothing was removed.
 
         Args:
-            query: a path such as `user/editor.md`, or a description. A language model finds what it means.
-                Without one, all its words must match, except common ones such as `the`.
+            query: a path such as `user/editor.md`, or a description. A language model decides which text
+                matches. Without a language model, all words of the description must occur in the text, except
+                common words such as `the`.
             scope: the only scope to search; None: all.
             dry_run: only report what would be removed, write nothing.
-            digest: of the result of a dry run: if the result would differ now, nothing is removed.
+            digest: the `digest` of an earlier dry run. If other text would be removed now, raise `JobError`.
             task_id: as for `remember`.
-            cancel: ends it early.
+            cancel: a token; setting it ends the call early.
 
         Raises:
             InvalidContent, InvalidScope: the request is invalid.
-            JobFailed: more matches than one forget may remove, or the model failed.
-            JobError: the result would differ from the digest.
-            JobTimeout, Cancelled: it ended before anything was written.
-            StoreConflict: another process changed the entries to remove; after two retries, if the policy
-                retries.
+            JobFailed: the description matches more than one call may remove, or the model failed.
+            JobError: the text to remove is not the one that `digest` identifies.
+            JobTimeout, Cancelled: the call ended early.
+            StoreConflict: another process changed the entries to remove. If the policy allows retries, two
+                retries had the same result.
             PendingReview: the owner must approve the change first.
-            ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
+            ManagedMemoryUnavailable: a directory of the memory, or the state, cannot be used.
         """
         check_texts(query=query)
         check_optional_texts(scope=scope, digest=digest, task_id=task_id)
@@ -190,7 +195,7 @@ class Memory:
         return _raise_failure(self.try_forget(request, cancel=cancel))
 
     def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
-        """Forget as `forget` does, and return a failure in the result's `error` instead of raising it."""
+        """Remove text like `forget`, but return a failure in the result's `error` instead of raising it."""
         from muniment.operations.forget import forget
 
         return forget(request, self.context, self._model, cancel=cancel)
@@ -204,28 +209,30 @@ class Memory:
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> DreamResult:
-        """Tidy the memory: merge duplicates, remove expired entries, count the rest.
+        """Tidy the memory: merge duplicates, remove expired entries, and count other problems.
+
+        If this method raises an error, nothing was changed.
 
         Args:
             scope: the only scope to tidy; None: all.
-            dry_run: only report what would be done, write nothing.
-            attended: False: no user requested this dream, and its removals wait for the owner.
+            dry_run: only report what would be changed, write nothing.
+            attended: False: no user requested this call; the owner must then approve each removal.
             task_id: as for `remember`.
-            cancel: ends it early.
+            cancel: a token; setting it ends the call early.
 
         Raises:
             InvalidScope, InvalidContent: the request is invalid.
-            JobFailed, JobTimeout, Cancelled: it ended before anything was written.
-            StoreConflict: another process kept changing the entries to merge.
+            JobFailed, JobTimeout, Cancelled: the call ended early.
+            StoreConflict: another process repeatedly changed the entries to merge.
             PendingReview: the owner must approve the change first.
-            ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
+            ManagedMemoryUnavailable: a directory of the memory, or the state, cannot be used.
         """
         check_optional_texts(scope=scope, task_id=task_id)
         request = DreamRequest(scope, dry_run=bool(dry_run), attended=attended is not False, task_id=task_id)
         return _raise_failure(self.try_dream(request, cancel=cancel))
 
     def try_dream(self, request: DreamRequest, *, cancel: Cancel | None = None) -> DreamResult:
-        """Tidy as `dream` does, and return a failure in the result's `error` instead of raising it."""
+        """Tidy the memory like `dream`, but return a failure in the result's `error`, without raising it."""
         from muniment.operations.dream import dream
 
         return dream(request, self.context, self._model, cancel=cancel)
@@ -241,19 +248,20 @@ class Memory:
         choose: bool = False,
         deadline: Deadline | None = None,
     ) -> Recalled:
-        """Return entries that help with a message, and a text of them to put before a model.
+        """Return the entries that help with a message, and their text in the form to pass to a model.
 
-        Do not raise if the memory fails: the result is empty then and has the `error`.
+        If the memory cannot be searched, the result has no entries, and its `error` is the reason.
 
         Args:
             query: the message, or some words.
-            exclude: ids of entries that were already shown; an entry that changed since may be returned
-                again.
+            exclude: the `id` of each entry that the caller already has. If an entry has changed since, it may
+                be returned again.
             scope: the only scope to search; None: all.
             limit: maximum number of entries, 1 to 20; None: 5.
-            budget: maximum tokens of the text, a token being three bytes; None: 2 000.
-            choose: let the language model, if there is one, choose among the results of the search.
-            deadline: limit of the search; None: no limit.
+            budget: maximum tokens of the text, counting three bytes as one token; None: 2 000.
+            choose: let the language model choose among the results of the search. Without a language model,
+                this has no effect.
+            deadline: the time limit of the search; None: no limit.
 
         Raises:
             BadArguments: an argument has the wrong type, or the limit is out of range.
@@ -287,16 +295,19 @@ class Memory:
         state: Mapping[str, Any] | None = None,
         repeat_after: int | None = None,
     ) -> Conversation:
-        """Return the memory for a chat loop, see `recall.conversation`; close it before this memory.
+        """Return an object that injects entries into a chat loop; close it before this memory.
+
+        See `recall.conversation`.
 
         Args:
-            budgets: how many tokens the memory may use.
-            compacting: how to keep the history small; None: the host does it.
+            budgets: how many tokens the injected entries may use.
+            compacting: how to shorten a long history; None: the caller shortens it.
             choose: as for `recall`.
-            parent: ends all running work when cancelled.
-            state: of an earlier run of the same conversation, from its `as_json`.
-            repeat_after: tokens of the conversation after which a complete entry may be injected again; None:
-                30 000.
+            parent: a token; setting it cancels all running work of the conversation.
+            state: the state of an earlier run of the same conversation, from `Conversation.as_json`; None: a
+                new conversation.
+            repeat_after: after this number of tokens in the conversation, a complete entry may be injected
+                again; None: 30 000.
         """
         from muniment.recall.conversation import Conversation
         from muniment.recall.session import REPEAT_AFTER
@@ -312,37 +323,38 @@ class Memory:
         )
 
     def subagent(self, enqueue: Enqueue | None = None) -> SubagentMemory:
-        """Return the memory for subagents, see `recall.subagent`.
+        """Return an object that gives subagents access to this memory, see `recall.subagent`.
 
         Args:
-            enqueue: submits a fact to be remembered with trust `agent`, such as a method of a daemon's
-                client;
-                None: subagents have no tool for that.
+            enqueue: submits a fact to be remembered with trust `agent`, for example a method of a daemon's
+                client. None: subagents have no tool to remember facts.
         """
         return SubagentMemory(self.recaller, tuple(self.context.roots), enqueue=enqueue)
 
     @cached_property
     def recaller(self) -> Recaller:
-        """Return the recaller of this memory."""
+        """Return the object that searches this memory."""
         return self._opened.enter_context(closing(create_recaller(self.context)))
 
     def _create_chooser(self) -> Chooser | None:
         return create_chooser(self.context, self._model)
 
     def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoResult:
-        """Undo the changes of a task: its files have their earlier content again, byte for byte.
+        """Undo the changes of a task: restore the earlier content of its files, byte for byte.
+
+        If this method raises an error, nothing was written.
 
         Args:
-            task_id: from a result or `history`.
-            cancel: ends it early.
+            task_id: the id of the task, from a result or from `history`.
+            cancel: a token; setting it ends the call early.
 
         Raises:
-            NotFound: no such task has changed this memory.
-            UndoOverlap: its files were changed since; the error lists them. Nothing was written.
+            NotFound: no task with this id has changed this memory.
+            UndoOverlap: the files of the task were changed again; the error lists them.
             AlreadyUndone, Erased: the task is already undone, or its data was erased.
-            InvalidScope: the task changed other directories.
-            Refused, QuotaExceeded: the policy does not allow it.
-            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
+            InvalidScope: the task changed directories that this memory does not contain.
+            Refused, QuotaExceeded: the policy does not allow the change.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: the undo could not start, or ended early.
         """
         from muniment.operations.review import undo_task
 
@@ -350,21 +362,28 @@ class Memory:
         return _raise_failure(undo_task(task_id, self.context, cancel=cancel))
 
     def history(self, path: str | None = None) -> tuple[CommittedStep, ...]:
-        """Return the committed steps, the newest first; see `operations.review.load_history`."""
+        """Return the committed changes of files, the newest first; see `operations.review.load_history`.
+
+        Args:
+            path: a file, directory or scope; None: the whole memory.
+        """
         from muniment.operations.review import load_history
 
         check_optional_texts(path=path)
         return load_history(self.context, path)
 
     def why(self, path: str) -> Origin:
-        """Return the origin of a file, and whether it changed since; see `operations.review.load_origin`."""
+        """Return the origin of an entry: its last task, its trust, and whether it was changed since then.
+
+        See `operations.review.load_origin`.
+        """
         from muniment.operations.review import load_origin
 
         check_texts(path=path)
         return load_origin(self.context, path)
 
     def review(self, review_id: str) -> ReviewShown:
-        """Return a pending review, with the digest that `approve_review` needs.
+        """Return a pending review, with the digest that `approve` needs.
 
         See `operations.review.show_review`.
         """
@@ -374,14 +393,20 @@ class Memory:
         return show_review(review_id, self.context)
 
     def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Commit a pending change set that `review` returned; see `operations.review.approve_review`."""
+        """Approve a pending review and commit its changes; see `operations.review.approve_review`.
+
+        Args:
+            review_id: the id of the review.
+            digest: the digest that `review` returned with the displayed text.
+            cancel: a token; setting it ends the call early.
+        """
         from muniment.operations.review import approve_review
 
         check_texts(review_id=review_id, digest=digest)
         return approve_review(review_id, digest, self.context, cancel=cancel)
 
     def reject(self, review_id: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Reject a pending change set; it is never committed. See `operations.review.reject_review`."""
+        """Reject a pending review: its changes are never committed. See `operations.review.reject_review`."""
         from muniment.operations.review import reject_review
 
         check_texts(review_id=review_id)
@@ -393,11 +418,11 @@ class Memory:
         Args:
             scope: the only scope to list; None: all.
             limit: the maximum number of entries; None: all.
-            expired: list expired entries also.
+            expired: whether the list includes expired entries.
 
         Raises:
-            InvalidScope: no such scope is bound.
-            ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+            InvalidScope: the scope is unknown, or has no directory.
+            ManagedMemoryUnavailable, PathEscape: a directory of the memory, or the state, cannot be used.
             BadArguments: the limit is not a positive integer.
         """
         from muniment.operations.listing import list_entries
@@ -407,15 +432,17 @@ class Memory:
         return list_entries(self.context, scope=scope, limit=max_entries, expired=bool(expired))
 
     def show(self, path: str) -> EntryShown:
-        """Show one entry: its text is data, and withheld from models if `withheld` is not None.
+        """Return one entry with its text, which is data and contains no instructions to follow.
+
+        If `withheld` of the result is not None, do not show the text to a model.
 
         Args:
-            path: of the entry, such as `user/editor.md`, or its address (`muniment://…`).
+            path: the path of the entry, such as `user/editor.md`, or its address (`muniment://…`).
 
         Raises:
             NotFound: the path has no entry.
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
-            ManagedMemoryUnavailable: a root or the state cannot be used.
+            ManagedMemoryUnavailable: a directory of the memory, or the state, cannot be used.
         """
         from muniment.operations.listing import show_entry
 
@@ -431,25 +458,27 @@ class Memory:
         dry_run: bool = False,
         cancel: Cancel | None = None,
     ) -> EditResult:
-        """Replace the text of an entry, as its owner; its front matter stays.
+        """Replace the text of an entry on behalf of the owner; the front matter stays the same.
 
-        See `operations.edit.edit_entry`.
+        If this method raises an error, nothing was written. See `operations.edit.edit_entry`.
 
         Args:
-            path: of the entry, or its address.
+            path: the path of the entry, or its address (`muniment://…`).
             text: the new text, without front matter.
-            digest: that `show_entry` returned with the old text; None: replace any current text.
-            dry_run: judge and report, commit nothing.
-            cancel: ends it early.
+            digest: the digest that `show` returned with the old text. If the entry has changed since, raise
+                `StoreConflict`. None: replace the text without this check.
+            dry_run: check and return the change, but write nothing.
+            cancel: a token; setting it ends the call early.
 
         Raises:
             InvalidContent: the text is empty; to remove an entry, use `forget`.
             NotFound: the path has no entry.
-            StoreConflict: the entry changed since `digest`.
-            RememberRefused: a gate or the policy does not allow it.
+            StoreConflict: the entry has changed since it was read.
+            RememberRefused: the policy, or a check of the content, does not allow the text.
             PendingReview: the policy requires a review of every change.
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
-            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: the memory cannot be used, or the call
+                ended early.
         """
         from muniment.operations.edit import edit_entry
 
@@ -458,18 +487,23 @@ class Memory:
         return edit_entry(self.context, path, text, read_digest=digest, dry_run=bool(dry_run), cancel=cancel)
 
     def pin(self, path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
-        """Pin an entry, so that no run changes it and recall prefers it; unpin a pinned one.
+        """Pin an entry, so that no run changes it and recall prefers it; unpin an entry that is pinned.
+
+        If this method raises an error, nothing was written.
 
         Args:
-            path: of the entry, or its address; for a pinned one, the path in `pinned/`.
-            dry_run: judge and report, commit nothing.
-            cancel: ends it early.
+            path: the path of the entry, or its address (`muniment://…`). The path of a pinned entry is in
+                `pinned/`.
+            dry_run: check and return the change, but write nothing.
+            cancel: a token; setting it ends the call early.
 
         Raises:
             NotFound: the path has no entry.
             RememberRefused: the policy does not allow it, the entry is withheld, or the new path exists.
             PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
-            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled, StoreConflict: nothing was written.
+            StoreConflict: another process changed the entry.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: the memory cannot be used, or the call
+                ended early.
         """
         from muniment.operations.edit import toggle_pin
 
@@ -483,7 +517,7 @@ class Memory:
         scope: str | None = None,
         format: str | None = "tar",  # noqa: A002  as the command names it
     ) -> ExportResult:
-        """Write every entry, with its origin, to one file that an import can read.
+        """Write every entry, with its origin, to one file that `muniment import` can read.
 
         Args:
             file: the path of a new file, which only this user can read, or an open binary file.
@@ -492,8 +526,8 @@ class Memory:
 
         Raises:
             ConfigInvalid: unknown format, or the file exists or cannot be written.
-            InvalidScope: no such scope is bound.
-            ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+            InvalidScope: the scope is unknown, or has no directory.
+            ManagedMemoryUnavailable, PathEscape: a directory of the memory, or the state, cannot be used.
         """
         from muniment.operations.exporting import export
 
@@ -501,29 +535,33 @@ class Memory:
         return export(self.context, file, scope=scope, format=format or "tar")
 
     def index(self, *, dry_run: bool = False, cancel: Cancel | None = None) -> IndexResult:
-        """Rebuild the indexes from the entries, and verify them; see `operations.owner.rebuild_indexes`.
+        """Rebuild the index of every scope from its entries, and verify it.
+
+        See `operations.owner.rebuild_indexes`.
 
         Args:
             dry_run: only verify the current indexes.
-            cancel: ends it early.
+            cancel: a token; setting it ends the call early.
 
         Raises:
             ManagedMemoryUnavailable, StoreConflict, QuotaExceeded: an index cannot be written or verified.
-            DeadlineExceeded, Cancelled: before the next index was written.
+            DeadlineExceeded, Cancelled: the call ended early; some scopes may already have a new index.
         """
         from muniment.operations.owner import rebuild_indexes
 
         return rebuild_indexes(self.context, dry_run=bool(dry_run), cancel=cancel)
 
     def explain(self, verb: str, path: str) -> Explained:
-        """Explain the decision of the policy about a verb on a path; see `operations.owner.explain`.
+        """Return whether the policy allows a verb on a path, and the reason if it does not.
+
+        See `operations.owner.explain`.
 
         Args:
             verb: `list`, `read`, `create`, `modify` or `delete`.
-            path: such as `user/editor.md`, or an address; the entry need not exist.
+            path: a path such as `user/editor.md`, or an address (`muniment://…`); the entry need not exist.
 
         Raises:
-            BadArguments: no such verb.
+            BadArguments: unknown verb.
         """
         from muniment.operations.owner import explain
 
@@ -533,18 +571,19 @@ class Memory:
     def erase(
         self, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
     ) -> ErasePlan | EraseResult:
-        """Erase an entry, or the files that a task wrote, with the complete history, permanently.
+        """Erase permanently an entry, or the files that a task wrote, with their complete history.
 
         Args:
-            target: the path of an entry, its address, or the id of a task.
+            target: the path of an entry, its address (`muniment://…`), or the id of a task.
             dry_run: report what would be erased, and erase nothing.
-            cancel: ends it early, before anything is erased.
+            cancel: a token; setting it ends the call early, before anything is erased.
 
         Raises:
             NotFound: the target is unknown.
             PathEscape, Refusal, ToolError: not a path of a file that can be erased.
-            InvalidScope: the task wrote to directories that are not bound here.
-            StoreConflict, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: run it again.
+            InvalidScope: the task wrote to directories that this memory does not contain.
+            StoreConflict, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: the erasure may be
+                incomplete; call this method again with the same target.
         """
         from muniment.operations.owner import erase
 
@@ -552,13 +591,16 @@ class Memory:
         return erase(self.context, target, dry_run=bool(dry_run), cancel=cancel)
 
     def reviews(self) -> tuple[Review, ...]:
-        """List the change sets that wait for the owner; see `operations.review.list_reviews`."""
+        """Return the pending reviews: changes that wait for the owner's decision.
+
+        See `operations.review.list_reviews`.
+        """
         from muniment.operations.review import list_reviews
 
         return list_reviews(self.context)
 
     def close(self) -> None:
-        """Close the roots, and the language model if `open` created it."""
+        """Close the memory, and also the language model if `open` created it."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -569,7 +611,7 @@ class Memory:
 
 
 def _raise_failure(result: R) -> R:
-    """Return a result, or raise its error."""
+    """Return the result, or raise the error that it contains."""
     if result.error is not None:
         raise result.error
     return result
@@ -598,30 +640,30 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     """Open the memory of a workspace.
 
     Args:
-        workspace: a directory in it; the workspace is the nearest ancestor with `.git`, otherwise the
-            directory. None: search from the current directory; without `.git` the scope
-            `project` is not bound. Worktrees share the memory of their clone.
-        policy: name or path; default from the configuration, otherwise `strict`.
-        roots: directories to bind to scopes instead of the default ones.
-        symlinks: treatment of links under the roots; default from the configuration, otherwise `refuse`.
+        workspace: a directory; if it is in a repository, the workspace is the whole repository. None: the
+            current directory; outside of a repository, the memory then has no scope `project`. Git worktrees
+            share the memory of their clone.
+        policy: name or path of the policy; default from the configuration, otherwise `strict`.
+        roots: directories by scope, instead of the default ones.
+        symlinks: treatment of links in the roots (`names.Symlinks`); default: as configured, or `refuse`.
         model: `rules` (default), the name of a language model, or an object, which the caller closes.
         base_url: the address of the model's server, such as `http://127.0.0.1:8080/v1`.
-        api_key_file: the file with its key, read once; default: the value of `$MUNIMENT_API_KEY`.
-        protocol: of its server, one of `agent.model.PROTOCOLS`.
+        api_key_file: the file with the key of that server; default: the value of `$MUNIMENT_API_KEY`.
+        protocol: the protocol of that server, one of `agent.model.PROTOCOLS`.
         on_model_failure: if the model fails, let the rules do the work (`rules`, default) or `fail` the task.
-        home: instead of `$MUNIMENT_HOME`.
+        home: the directory of all Muniment data; default: `$MUNIMENT_HOME`.
         in_process: run the tools in this process; the policy must set `require = "none"`.
 
     Raises:
-        ConfigInvalid, PolicyInvalid: a setting is invalid; the policy does not load.
-        InvalidScope: a root is bound to a scope that the policy does not declare.
+        ConfigInvalid, PolicyInvalid: a setting or the policy is invalid.
+        InvalidScope: the policy does not declare a scope of `roots`.
         ManagedMemoryUnavailable, StateTooNew: a root or the state directory cannot be used, with the reason.
         DeadlineExceeded: an interrupted commit cannot be rolled back, because another process locks its root.
-        ConfinementUnavailable: the policy requires more than this system offers.
+        ConfinementUnavailable: the policy requires stronger confinement than this system offers.
     """
     named = model if model is None or isinstance(model, str) else None
     if named is not model and (base_url or api_key_file or protocol):
-        raise ConfigInvalid("base_url, api_key_file and protocol need the name of a model, not an object")
+        raise ConfigInvalid("base_url, api_key_file and protocol need a model by name, not an object")
     if IS_LINUX and not in_process:
         _start_zygote()
     environment = dict(os.environ) if home is None else {**os.environ, HOME_VARIABLE: os.fspath(home)}

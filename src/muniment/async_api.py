@@ -1,9 +1,10 @@
-"""The library for asyncio: `AsyncMemory` has the operations of `Memory`, each run in a thread.
+"""The library for asyncio: `AsyncMemory` has the operations of `Memory` and runs each in a thread.
 
     async with await muniment.AsyncMemory.open(workspace=".") as memory:
         result = await memory.remember("The user prefers dark mode in all editors")
 
-A cancelled task ends its operation early: changes that are not committed yet are not written.
+If the task that awaits an operation is cancelled, the operation ends early. Changes that are not committed
+yet are then not written.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NO_LIMIT_SECONDS: Final = 1_000_000.0
-"""Seconds of a recall that has no other limit than the cancellation of its task."""
+"""Time limit of a recall for which the caller sets none; cancelling its task ends the recall earlier."""
 
 MAX_THREADS: Final = 8
-"""Concurrent operations of one memory; others wait."""
+"""Maximum number of operations that run at the same time on one memory; further operations wait."""
 
 
 class _AsyncMethod(Generic[P, T]):
-    """A method of `AsyncMemory`, derived from a method of `Memory`: same arguments, same documentation."""
+    """A descriptor that makes a method of `Memory` asynchronous, with the same arguments and docstring."""
 
     def __init__(self, method: Callable[Concatenate[Memory, P], T]) -> None:
         parameters = inspect.signature(method).parameters
@@ -74,19 +75,24 @@ def _build_async_opener(make: Callable[P, Memory]) -> Callable[P, Coroutine[Any,
 
 
 def _close_opened(opening: asyncio.Future[Memory]) -> None:
-    """Close a memory that no caller waits for any more, if it was opened."""
+    """Close the memory if it was opened; called when the task that opened it was cancelled.
+
+    Args:
+        opening: the completed call that opens the memory.
+    """
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
 
 class AsyncMemory:
-    """An open memory for asyncio; belongs to one event loop. Create one with `AsyncMemory.open`.
+    """An open memory for asyncio. Create it with `AsyncMemory.open`, and use it in only one event loop.
 
-    If an operation receives a `cancel` argument, cancelling its task sets another token, and waits until the
-    operation ends.
+    If the task that awaits an operation is cancelled, the task waits until the operation ends. If the caller
+    passed its own `cancel` token, the operation continues to its normal end.
 
     Attributes:
-        memory: the memory for threads, for its conversations; closed with this object.
+        memory: the same memory for threads, for example for its method `conversation`. Closing this object
+            also closes it.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -115,7 +121,7 @@ class AsyncMemory:
     erase = _AsyncMethod(Memory.erase)
 
     async def close(self) -> None:
-        """Wait for operations in progress, then close the memory; also if this call is cancelled."""
+        """Wait for operations in progress, then close the memory, even if this call is cancelled."""
         with Cancel() as unused:
             await await_completion(asyncio.get_running_loop().run_in_executor(None, self._close), unused)
 

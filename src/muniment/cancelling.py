@@ -1,11 +1,11 @@
-"""A cancellation token, and work in threads for asynchronous callers.
+"""A cancellation token (`Cancel`), and functions to run cancellable work in a thread.
 
-C3 `Cancel.set` may be called from any thread and from a signal handler. It never holds one of its locks while
-   it waits for another, and an interrupted thread may hold any of them.
-C4 A child is cancelled with its parent; its own cancellation does not affect the parent. Either may be closed
-   first, without an effect on the other.
+C3 `Cancel.set` may be called from any thread and from a signal handler. It never waits for the lock of one
+   token while it holds the lock of another. The thread that a signal interrupts may hold any of these locks.
+C4 Setting a token also sets its children; setting a child does not affect its parent. Parent and child may be
+   closed in any order.
 
-Standard library only, except for asynchronous callers; attacked by `tests/units/kernel/test_cancel.py`.
+`Cancel` needs only the standard library. Attacked by `tests/units/kernel/test_cancel.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Cancel:
-    """A token that cancels the threads of a run. Set once, never unset."""
+    """A token that cancels the work of threads. Once it is set, it stays set."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -35,9 +35,11 @@ class Cancel:
         self._lock = threading.RLock()
 
     def set(self) -> None:
-        """Cancel: wake every wait on this token or a child of it; a second call has no effect.
+        """Set the token and its children, and wake all threads that wait on them.
 
-        Cost: a system call for each of them.
+        A second call has no effect.
+
+        Cost: one system call for each token.
         """
         with self._lock:
             is_first, self._is_set = not self._is_set, True  # Before a waiting thread wakes and checks it.
@@ -49,9 +51,9 @@ class Cancel:
             child.set()
 
     def child(self) -> Cancel:
-        """Return a token that is set when this one is, or was (C4).
+        """Return a new token that is set together with this token, or immediately if this token is set.
 
-        Close it after use: until then this token refers to it, and it uses a descriptor.
+        Close the child after use: until then, it uses a descriptor, and this token refers to it.
 
         Raises:
             OSError: the process has no descriptor left.
@@ -66,7 +68,7 @@ class Cancel:
         return child
 
     def is_set(self) -> bool:
-        """Return whether `set` was called."""
+        """Return whether `set` was called on this token or on its parent."""
         return self._is_set
 
     def fileno(self) -> int:
@@ -80,7 +82,7 @@ class Cancel:
         return self._fd
 
     def close(self) -> None:
-        """Close the descriptor; only call this after all waits on the token have ended."""
+        """Close the descriptor of the token. Call this only when no thread waits on the token any more."""
         if self._remove_from_parent is not None:
             self._remove_from_parent(self)
         with self._lock:
@@ -100,11 +102,13 @@ class Cancel:
 
 
 async def run_in_thread(work: Callable[[Cancel], T]) -> T:
-    """Return the result of `work`, which runs in a thread while the event loop continues.
+    """Run `work` in a thread while the event loop continues, and return its result.
+
+    If the awaiting task is cancelled, this function returns immediately, without waiting for `work`.
 
     Args:
-        work: receives a token that is set if the task is cancelled. In that case the caller continues at
-            once, and work that has not committed yet writes nothing.
+        work: called with a token that is set if the task is cancelled; `work` must then stop without
+            writing anything that is not committed yet.
     """
     import anyio
     import anyio.to_thread
@@ -128,10 +132,15 @@ async def run_in_thread(work: Callable[[Cancel], T]) -> T:
 
 
 async def await_completion(running: asyncio.Future[T], cancel: Cancel) -> T:
-    """Return the result of work in a thread; if the caller is cancelled, set the token and await its end.
+    """Wait until work in a thread ends, and return its result; never return before the end.
 
-    This is true for any number of cancellations: a caller that counts work in progress counts it until the
-    end, and the token can be closed after it.
+    If the awaiting task is cancelled, set `cancel`, wait for the end of the work, then raise
+    `CancelledError`. Further cancellations do not shorten this wait. Therefore the token can be closed
+    afterwards.
+
+    Args:
+        running: the work.
+        cancel: the token that stops the work.
     """
     import asyncio
 

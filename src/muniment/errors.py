@@ -1,9 +1,10 @@
-"""The errors of Muniment: one tree of classes, and one table of codes. Import every error from here.
+"""The errors of Muniment: one tree of classes, and one table of codes. Import every error from this module.
 
-The kernel imports nothing from this module, so its errors are defined in `kernel/refusal.py`; all others are
-here. A class exists if a caller catches it or if it has fields; its `code` is the stable name of the event.
-If one class has several codes, it lists them, and the raising code chooses one. Messages are derived from
-fields; the daemon sends the sentences of the table instead.
+The errors of the kernel are defined in `kernel/refusal.py`, because the kernel does not import this module.
+All other errors are defined in this module. An error has its own class if a caller catches it or if it has
+fields. The `code` of an error is its stable name. A class with several codes lists them in `codes`, and the
+code that raises the error chooses one. The daemon does not send the message of an error, but the sentence of
+its code in the table `CODES`.
 
     MunimentError
     ├── ConfigInvalid             config_invalid
@@ -28,7 +29,7 @@ fields; the daemon sends the sentences of the table instead.
     ├── Cancelled                 cancelled
     ├── PathEscape                path_escape
     │   └── RememberPathEscape    remember_path_escape
-    ├── Refusal                   (denied by name grammar or policy; expected, reported in one line)
+    ├── Refusal                   (the path is invalid or the policy denies it; reported in one line)
     │   ├── BadName               bad_name
     │   └── Refused               refused
     ├── ToolError                 not_text, exists_as, not_read, no_match, not_unique, unknown_tool
@@ -112,13 +113,13 @@ class CodeInfo(NamedTuple):
     """The meaning of an error code.
 
     Attributes:
-        status: of an HTTP response with it; 0: no response has it.
+        status: the HTTP status of a response with this code; 0: no response has this code.
         sentence: the daemon's message. It is fixed, so that no response, event or task can contain content, a
             token or a host path. Other data for the user is in separate fields: ids, paths, scopes.
-        ends_task: whether tasks end with it.
-        response_code: the code of a response if the library raises one without a status; "": that of a
-            defect.
-        recall_sentence: the message if a recall is empty because of it; "": not used.
+        ends_task: whether a task can fail with this code.
+        response_code: if `status` is 0 and the library raises an error with this code: the code that the
+            response has instead; "": `internal_error`.
+        recall_sentence: the message if a recall is empty because of this code; "": `recall_failed` is used.
     """
 
     status: int
@@ -129,7 +130,7 @@ class CodeInfo(NamedTuple):
 
 
 RETRYABLE_STATUSES: Final = frozenset({429, 503})
-"""Statuses of temporary codes: the same request may succeed later."""
+"""HTTP statuses of temporary errors: the same request may succeed later."""
 
 CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
     {
@@ -192,7 +193,9 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
         "review_changed": CodeInfo(
             409, "The digest does not match the current review; read the review again."
         ),
-        "store_conflict": CodeInfo(409, "Another process changed the memory meanwhile.", ends_task=True),
+        "store_conflict": CodeInfo(
+            409, "Another process changed the memory meanwhile; try again.", ends_task=True
+        ),
         "undo_overlap": CodeInfo(409, "Later changes would be lost; undo those first."),
         "already_undone": CodeInfo(409, "The task is already undone."),
         "erased": CodeInfo(409, "The data of the task was erased.", ends_task=True),
@@ -254,7 +257,7 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
         ),
         "preview_changed": CodeInfo(
             0,
-            "The matches changed since the dry run with this digest; nothing was removed.",
+            "The matches changed since the dry run of this digest; nothing was removed. Repeat the dry run.",
             ends_task=True,
         ),
         "dream_timeout": CodeInfo(
@@ -287,38 +290,38 @@ CODES: Final[Mapping[str, CodeInfo]] = MappingProxyType(
         **dict.fromkeys(("platform_unsupported", "worker_lost"), CodeInfo(0, "")),
     }
 )
-"""The meaning of every code of this tree, and of every code in the daemon's responses."""
+"""The meaning of each error code: of the classes in this module, and of the daemon's responses."""
 
 
 # -- classes -----------------------------------------------------------------------------------------
 
 
 class ConfigInvalid(MunimentError):
-    """A flag, environment variable or line of `config.toml` cannot be used."""
+    """The value of a flag, of an environment variable or of a key in `config.toml` cannot be used."""
 
     code = "config_invalid"
 
 
 class InvalidScope(MunimentError):
-    """The requested scope is not declared by the policy or not bound."""
+    """The policy does not declare the requested scope, or the scope has no directory."""
 
     code = "invalid_scope"
 
 
 class ConfinementUnavailable(MunimentError):
-    """The policy requires stronger confinement than this run would have."""
+    """The policy requires stronger confinement than the worker of this run would have."""
 
     code = "confinement_unavailable"
 
     def __init__(self, required: str, offered: str, remedy: str) -> None:
         self.required, self.offered = required, offered
         super().__init__(
-            f"the policy requires confinement '{required}', this run would have '{offered}'; {remedy}"
+            f"the policy requires confinement '{required}', but this run would have '{offered}'; {remedy}"
         )
 
 
 class LedgerUnreachable(ManagedMemoryUnavailable):
-    """The shared database does not respond; the outcome of an interrupted commit is unknown."""
+    """The shared database of a fleet does not respond; a commit in progress may have succeeded or failed."""
 
     code = "ledger_away"
 
@@ -327,7 +330,7 @@ class LedgerUnreachable(ManagedMemoryUnavailable):
 
 
 class LeaseLost(ManagedMemoryUnavailable):
-    """Another node has taken over a home, or the home was removed; writes of this node have no effect."""
+    """This node may no longer write to a home: another node took it over, or it was removed."""
 
     code = "lease_lost"
 
@@ -336,18 +339,18 @@ class LeaseLost(ManagedMemoryUnavailable):
 
 
 class StateTooNew(MunimentError):
-    """A newer version of Muniment wrote the state directory; it was not changed."""
+    """A newer version of Muniment wrote the state directory; this version does not change it."""
 
     code = "state_too_new"
 
     def __init__(self, what: str, version: int, known: int) -> None:
         super().__init__(
-            f"{what} has version {version}, this Muniment knows versions up to {known}; use a newer Muniment"
+            f"{what} has version {version}, but this Muniment supports only up to {known}; use a newer one"
         )
 
 
 class WorkerLost(MunimentError):
-    """The worker or zygote died, sent invalid or too much data, or hung; its run has ended."""
+    """The worker process of a run died, hung, or sent invalid or too much data; the run has ended."""
 
     code = "worker_lost"
 
@@ -356,8 +359,8 @@ class PendingReview(MunimentError):
     """The change set waits for the owner's approval; nothing was written.
 
     Attributes:
-        review_id: id of the review to approve or reject.
-        reasons: why it waits, each in one line.
+        review_id: the id of the review to approve or reject.
+        reasons: why the change needs an approval, each in one line.
     """
 
     code = "pending_review"
@@ -365,7 +368,7 @@ class PendingReview(MunimentError):
     def __init__(self, review_id: str, reasons: tuple[str, ...]) -> None:
         self.review_id, self.reasons = review_id, reasons
         super().__init__(
-            f"waits for review {review_id} ({'; '.join(reasons)}); nothing was written; "
+            f"the change waits for review {review_id} ({'; '.join(reasons)}); nothing was written; "
             f"show it with: muniment review show {review_id}"
         )
 
@@ -385,7 +388,7 @@ class ReviewClosed(MunimentError):
 
 
 class ReviewChanged(MunimentError):
-    """The change to approve differs from the displayed one; nothing was written."""
+    """The digest of an approval does not match the current review; nothing was written."""
 
     code = "review_changed"
 
@@ -400,7 +403,7 @@ class UndoOverlap(MunimentError):
     """An undo would also revert later changes; nothing was written.
 
     Attributes:
-        paths: logical paths that were changed since.
+        paths: the paths (such as `user/editor.md`) that were changed after the task to undo.
     """
 
     code = "undo_overlap"
@@ -408,7 +411,8 @@ class UndoOverlap(MunimentError):
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
         super().__init__(
-            f"changed again since: {', '.join(paths)}; undo the later changes first, or restore the files"
+            f"these files changed again later: {', '.join(paths)}; undo the later changes first, "
+            "or restore the files"
         )
 
 
@@ -416,7 +420,7 @@ class AlreadyUndone(MunimentError):
     """The changes of a task are already undone; nothing was written.
 
     Attributes:
-        by: the task that undid them.
+        by: the id of the task that undid the changes.
     """
 
     code = "already_undone"
@@ -433,28 +437,28 @@ class Erased(MunimentError):
 
 
 class RememberPathEscape(PathEscape):
-    """A remember touched a path outside the memory; nothing was committed."""
+    """The agent of a remember task tried to use a path outside the memory; nothing was committed."""
 
     code = "remember_path_escape"
 
 
 class BadArguments(ToolError):
-    """The arguments do not match the tool's schema."""
+    """The arguments of a tool call or of a method are missing, or have a wrong type or value."""
 
     code = "bad_arguments"
 
 
 class BudgetSpent(ToolError):
-    """The run has used up one of its budgets."""
+    """A run has used up one of its budgets, for example its number of tool calls."""
 
     code = "budget"
 
 
 class ContentRejected(ToolError):
-    """A content gate found something that the policy rejects.
+    """A check of the content (gate) found something that the policy rejects.
 
     Attributes:
-        rule: the gate's name, such as `bidi`.
+        rule: the name of the gate, such as `bidi`.
     """
 
     code = "content_rejected"
@@ -468,13 +472,13 @@ class ContentRejected(ToolError):
 
 
 class JobError(MunimentError):
-    """A job cannot be carried out as requested; nothing was changed."""
+    """A remember, forget or dream cannot be carried out as requested; nothing was changed."""
 
     codes: ClassVar[tuple[str, ...]] = ("remember_scope_mismatch", "preview_changed")
 
 
 class InvalidContent(JobError):
-    """The fact, its expiry, its context mode, or the id of its task is invalid."""
+    """A text, date, context mode or task id of a request is invalid."""
 
     code = "invalid_content"
     codes: ClassVar[tuple[str, ...]] = ("invalid_content", "invalid_expires", "invalid_context_mode")
@@ -487,13 +491,13 @@ class RememberNoUpdate(JobError):
 
 
 class RememberRefused(JobError):
-    """The policy or a content gate rejected the agent's changes."""
+    """The policy, or a check of the content, rejected the proposed change; nothing was written."""
 
     code = "remember_refused"
 
 
 class JobTimeout(MunimentError):
-    """The time limit of a job passed before anything was changed."""
+    """A remember, forget or dream reached its time limit; nothing was changed."""
 
     codes: ClassVar[tuple[str, ...]] = ("remember_timeout", "forget_timeout", "dream_timeout")
 
@@ -502,9 +506,9 @@ class JobFailed(MunimentError):
     """The model or the worker failed, or a description matched too many entries; nothing was changed.
 
     Attributes:
-        paths: if too many matched, logical paths of some of them.
-        meant: number of matches; None if it failed for another reason.
-        limit: how many one forget may remove.
+        paths: if a description matched too many entries, the paths of some of them.
+        meant: the number of matches; None if the job failed for another reason.
+        limit: the number of matches that one forget may remove; None if the job failed for another reason.
         reason: one line with the model's name and its failure; empty if the model is not the cause.
     """
 
@@ -525,20 +529,24 @@ class JobFailed(MunimentError):
 
 
 def build_recall_failure(problem: str) -> JobFailed:
-    """Return the error of a recall that failed because of a defect of this program."""
+    """Return the error of a recall that failed because of a defect of this program.
+
+    Args:
+        problem: the class of the unexpected exception.
+    """
     return JobFailed(
         f"nothing was recalled: {problem}; this is a defect, please report it", code="recall_failed"
     )
 
 
 class LaneError(MunimentError):
-    """A lane does not accept a task; nothing was queued."""
+    """A lane (the queue of one workspace) does not accept a task; nothing was queued."""
 
     codes: ClassVar[tuple[str, ...]] = ("workspace_draining",)
 
 
 class QueueFull(LaneError):
-    """Too many tasks of the workspace are pending, or too many forget and dream tasks."""
+    """The workspace has too many pending tasks, or too many pending forget and dream tasks."""
 
     code = "remember_queue_full"
 
@@ -547,10 +555,10 @@ class QueueFull(LaneError):
 
 
 class IdempotencyMismatch(LaneError):
-    """The idempotency key belongs to a task with another request.
+    """The Idempotency-Key of a request was used before for a different request.
 
     Attributes:
-        task_id: id of that task.
+        task_id: the id of the task of the earlier request.
     """
 
     code = "idempotency_mismatch"

@@ -1,22 +1,21 @@
-"""Log events, as structlog events on the standard logging tree under `muniment`; also OpenTelemetry spans.
+"""Log events to the standard logger `muniment`, and create OpenTelemetry spans.
 
-A library must not print: events are sent to `logging.getLogger("muniment")`, which only `cli` and `server`
-configure. Fields are names, codes, counts and logical paths, never content or host paths. If a field with
-more data is passed by mistake, only its size is logged. Variables bound with `structlog.contextvars` are
-added.
+A library must not print. Therefore events are sent to `logging.getLogger("muniment")`, which only the
+packages `cli` and `server` configure. Fields of an event are names, codes, counts and paths inside the
+memory, never content or host paths. If a longer text is passed by mistake, only its length is logged.
+Variables that are bound with `structlog.contextvars` are added to each event.
 
 Spans describe tasks, their runs, their turns, tool calls and commits, as defined by OpenTelemetry:
 
     with span("commit") as trace:
         trace.set_attributes(files=3)
 
-T1 They contain ids, counts and codes. A value that is not a number, and does not have the form of a code or
-   id, is omitted. Errors are reported by their codes; no message, no path, and no user-chosen name of an
-   entry or a model.
-T2 They are sent to the tracer provider of the program that uses this library, if it has set one; or to that
-   of Muniment's own programs (`cli/traces.py`).
-T3 `opentelemetry`, an extra, is imported only if spans are requested.
-T4 An error of a tracer never fails a task.
+T1 A span contains only ids, counts and codes. Any other value is omitted, for example a path or the name of
+   an entry or a model. An error is reported by its code, without its message.
+T2 If the program that uses this library has set a tracer provider, spans are sent to it. Muniment's own
+   programs set one in `cli/traces.py`.
+T3 The optional package `opentelemetry` is imported only if spans are requested.
+T4 A task never fails because of an error of a tracer.
 
 Sources: opentelemetry.io/docs/specs/otel/trace/api; w3.org/TR/trace-context, 3.2.
 """
@@ -45,16 +44,23 @@ if TYPE_CHECKING:
 _LOGGER = "muniment"
 
 MAX_VALUE_CHARS: Final = 300
-"""Characters of a text in an event: a logical path is shorter; a longer text is content."""
+"""Maximum characters of a text in an event. A longer text must be content, because paths are shorter."""
 
 _PRIVATE: Final = frozenset(
     {"content", "query", "fact", "text", "body", "token", "authorization", "api_key", "key", "arguments"}
 )
-"""Fields that are never logged."""
+"""Names of fields whose values are never logged."""
 
 
 def emit(event: str, **fields: Any) -> None:
-    """Log `event` at level INFO; without a listener this costs a level check."""
+    """Log an event at level INFO.
+
+    Args:
+        event: the name of the event.
+        fields: the data of the event; private and long values are replaced by their length.
+
+    Cost: if the level is disabled, only the check of the level.
+    """
     if not logging.getLogger(_LOGGER).isEnabledFor(logging.INFO):
         return
     import structlog
@@ -74,7 +80,15 @@ def emit(event: str, **fields: Any) -> None:
 
 
 def emit_defect(event: str, error: BaseException, **fields: Any) -> None:
-    """Log a defect by its class and source line, without its message, which may quote anything."""
+    """Log an unexpected exception by its class and source line, without its message.
+
+    The message may quote private data.
+
+    Args:
+        event: the name of the event.
+        error: the exception.
+        fields: as for `emit`.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     emit(event, problem=type(error).__name__, where=where, **fields)
@@ -87,7 +101,7 @@ def _redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Muta
 
 
 def _redact_value(name: Any, value: Any) -> Any:
-    """Return the form of a value, and of nested values, that may be logged."""
+    """Return a value in the form in which it may be logged; nested values are converted in the same way."""
     is_text = isinstance(value, str | bytes)
     if name in _PRIVATE or (is_text and len(value) > MAX_VALUE_CHARS):
         return f"(redacted: {len(value)} characters)" if is_text else "(redacted)"
@@ -103,27 +117,31 @@ def _redact_value(name: Any, value: Any) -> Any:
 SpanName = Literal["task", "run", "turn", "tool", "commit"]
 
 AttributeValue = int | str | None
-"""A count, a flag, or a code or id; None is omitted."""
+"""The value of an attribute of a span: a count, a flag, a code or an id. None: the attribute is omitted."""
 
 _CODE: Final = re.compile(r"[a-z_]{1,40}|_OTHER", re.ASCII)
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 _IDS: Final = frozenset({"task_id"})
 _MAX_COUNT: Final = 2**63 - 1
-"""The largest number that can be exported; a model's server may report any count."""
+"""The largest number that OpenTelemetry can export; a model's server may report a larger count."""
 
 _STANDARD: Final = {
     "error": "error.type",
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
 }
-"""Attributes that have a name in OpenTelemetry's semantic conventions; all others begin with `muniment.`."""
+"""Attributes with a name in OpenTelemetry's semantic conventions; names of all others begin with `muniment.`.
+"""
 
 _DEFECT: Final = "_OTHER"
-"""The value of OpenTelemetry's conventions for an error without a code."""
+"""The value of `error.type` for an error without a code, as OpenTelemetry's conventions define it."""
 
 
 class Span(AbstractContextManager["Span"]):
-    """One span, around a block; without a tracer it does nothing. Create one with `span`."""
+    """An OpenTelemetry span around a `with` block; it has no effect without a tracer.
+
+    Create it with `span`.
+    """
 
     def __init__(self, name: SpanName, fields: Mapping[str, AttributeValue]) -> None:
         self._name, self._fields = name, fields
@@ -141,7 +159,11 @@ class Span(AbstractContextManager["Span"]):
         return self
 
     def set_attributes(self, **fields: AttributeValue) -> None:
-        """Set attributes, see T1; `error`, an error code, marks the span as failed."""
+        """Set attributes of the span; values that are not counts, codes or ids are omitted.
+
+        Args:
+            fields: the attributes by name. The attribute `error`, an error code, marks the span as failed.
+        """
         if self._span is None:
             return
         with _suppress_tracer_errors():
@@ -169,11 +191,11 @@ class Span(AbstractContextManager["Span"]):
 
 
 def span(name: SpanName, **fields: AttributeValue) -> Span:
-    """Return a span for a block.
+    """Return a span to use in a `with` statement.
 
     Args:
-        name: the kind of work.
-        fields: see `Span.set_attributes`.
+        name: the kind of work that the span describes.
+        fields: attributes, see `Span.set_attributes`.
 
     Cost: a few microseconds without a tracer.
     """
@@ -191,7 +213,7 @@ def _filter_attributes(fields: Mapping[str, AttributeValue]) -> Iterator[tuple[s
 
 @contextmanager
 def _suppress_tracer_errors() -> Iterator[None]:
-    """Suppress and log the errors of a tracer, which is foreign code (T4)."""
+    """Suppress and log all errors of a tracer in the block: a tracer is code of others (rule T4)."""
     try:
         yield
     except Exception as defect:  # noqa: BLE001  it is logged; no task fails for it
@@ -199,14 +221,17 @@ def _suppress_tracer_errors() -> Iterator[None]:
 
 
 class _ProgramTracer:
-    """The tracer of this program while it exports spans, else None."""
+    """The tracer that `export_spans_to` has set, or None."""
 
     tracer: Tracer | None = None
 
 
 @contextmanager
 def export_spans_to(tracer: Tracer) -> Iterator[None]:
-    """Send all spans of a block, in every thread, to a tracer; for programs, and one block at a time."""
+    """Send all spans to a tracer while the block runs, in every thread of this process.
+
+    Only for Muniment's own programs. Two such blocks must not run at the same time.
+    """
     _ProgramTracer.tracer = tracer
     try:
         yield
@@ -226,15 +251,15 @@ def _find_tracer() -> Tracer | None:
 # -- parents -----------------------------------------------------------------------------------------
 
 MAX_PARENTS: Final = 1_000
-"""Tasks whose parent span is stored until they begin: the number of tasks in a ledger."""
+"""Maximum number of queued tasks whose parent span is stored; a ledger stores as many tasks."""
 
 _TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
 class TraceParents:
-    """The callers' spans that are parents of queued tasks. Thread-safe.
+    """The spans of callers, as parents for the spans of queued tasks. Thread-safe.
 
-    They are stored only in memory: a task that waits during a restart begins a new trace.
+    The parents are stored only in memory: after a restart, a queued task begins a new trace.
     """
 
     def __init__(self) -> None:
@@ -242,7 +267,12 @@ class TraceParents:
         self._lock = threading.Lock()
 
     def store(self, task_id: str, sent: Sequence[str]) -> None:
-        """Store the single `traceparent` header of a request; ignore an invalid one."""
+        """Store the `traceparent` header of the request that queued a task; ignore an invalid header.
+
+        Args:
+            task_id: the id of the task.
+            sent: the values of all `traceparent` headers; if there is not exactly one, ignore them.
+        """
         if len(sent) == 1 and _TRACEPARENT.fullmatch(sent[0]):
             with self._lock:
                 self._pending[task_id] = sent[0]
@@ -251,7 +281,7 @@ class TraceParents:
 
     @contextmanager
     def attach(self, task_id: str) -> Iterator[None]:
-        """Make the stored span, if there is one, the parent of the spans of a task."""
+        """Make the stored parent of a task, if there is one, the parent of the spans in the block."""
         with self._lock:
             sent = self._pending.pop(task_id, None)
         if sent is None or _find_tracer() is None:

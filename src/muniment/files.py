@@ -1,11 +1,13 @@
-"""Files outside every root: opened by descriptors with a limited lifetime, and written atomically.
+"""Open and write files that are not part of a memory; files are written atomically.
 
-F1 A file opened by `open_descriptor` is closed when the block ends, for any reason. Opening a FIFO does not
-   wait, and a link at the last name is not followed unless the caller requests it.
-F2 A name refers to the complete new content or to none of it, also if the disk is full or the process dies.
-F3 A new file has its mode from the beginning, and no link is written through.
+F1 `open_descriptor` closes its file when the block ends, for any reason. Opening a FIFO does not wait. If the
+   last name of the path is a link, opening fails, unless the caller passes `FOLLOW_FLAGS`.
+F2 A file that is written contains the complete new content or, if the disk is full or the process dies, none
+   of it.
+F3 A new file has its mode from the beginning, and the name is never a link that is followed.
 
-Only `kernel` opens the memory. `policy.ownership` checks who else may write a file that is read here.
+Only the package `kernel` opens files of the memory. `policy.ownership` checks which other users may write a
+file that this module reads.
 """
 
 from __future__ import annotations
@@ -32,23 +34,29 @@ def _combine_flags(*names: str) -> int:
 
 
 FOLLOW_FLAGS: Final = os.O_RDONLY | _combine_flags("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
-"""Flags to read the file that a path resolves to. Windows has only the last of these."""
+"""Flags to open a file for reading; a link is followed. Windows has only the last flag."""
 
 READ_FLAGS: Final = FOLLOW_FLAGS | _combine_flags("O_NOFOLLOW")
-"""Flags to read the file at a path itself."""
+"""Flags to open a file for reading; opening fails if the last name of the path is a link."""
 
 LIST_FLAGS: Final = os.O_RDONLY | _combine_flags("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC")
-"""Flags to list the directory at a path itself."""
+"""Flags to open a directory for listing; opening fails if the last name of the path is a link."""
 
 CREATE_FLAGS: Final = (
     os.O_WRONLY | os.O_CREAT | os.O_EXCL | _combine_flags("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")
 )
-"""Flags to write a file at an unused name."""
+"""Flags to create a file for writing; opening fails if the name exists."""
 
 
 @contextmanager
 def open_descriptor(path: str | Path, flags: int = READ_FLAGS, *, dir_fd: int | None = None) -> Iterator[int]:
-    """Open a descriptor for the duration of the block (F1); raises as `os.open`."""
+    """Open a file as a descriptor, and close it at the end of the block; raises the errors of `os.open`.
+
+    Args:
+        path: the file.
+        flags: for `os.open`; by default, read the file, and fail if it is a link.
+        dir_fd: descriptor of the directory that a relative path starts from; None: the current directory.
+    """
     fd = os.open(path, flags, dir_fd=dir_fd)
     try:
         yield fd
@@ -57,13 +65,18 @@ def open_descriptor(path: str | Path, flags: int = READ_FLAGS, *, dir_fd: int | 
 
 
 def read_up_to(fd: int, size: int) -> bytes:
-    """Return the first `size` bytes of an open file, or all of a shorter one; raises OSError."""
+    """Return at most `size` bytes from the current position of an open file; raises OSError."""
     with os.fdopen(fd, "rb", closefd=False) as file:
         return file.read(size)
 
 
 def is_private(path: Path, found: os.stat_result) -> bool:
-    """Return whether a file belongs to this user, and no other user has any access."""
+    """Return whether a file belongs to this user, and no other user has any access.
+
+    Args:
+        path: the file.
+        found: the status of the file.
+    """
     if IS_WINDOWS:
         return not path.is_symlink() and is_in_own_folder(path)
     return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_MASK
@@ -73,16 +86,18 @@ def is_private(path: Path, found: os.stat_result) -> bool:
 def write_atomically(
     path: Path, rename: Callable[[Path, Path], object], mode: int = PRIVATE
 ) -> Iterator[BinaryIO]:
-    """Open a file for writing in the block, and give it its name at the end (F2, F3), after syncing it.
+    """Open a temporary file for writing; at the end of the block, sync it and rename it to `path`.
+
+    If the block or `rename` raises, remove the temporary file and do not change `path`.
 
     Args:
-        path: its name.
-        rename: renames the first path to the second: `os.replace`; or `os.link` if the name must be unused,
-            so that only one of several processes succeeds.
-        mode: of the file.
+        path: the name of the finished file.
+        rename: renames the first path to the second, for example `os.replace`. If `path` must not exist yet,
+            pass `os.link`: then only one of several processes succeeds.
+        mode: the permissions of the file.
 
     Raises:
-        OSError: the system denies it. Nothing is changed or left, also if the block or `rename` raises.
+        OSError: the file cannot be written or renamed.
     """
     unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}.unfinished")
     fd = os.open(unfinished, CREATE_FLAGS, mode)
@@ -98,7 +113,9 @@ def write_atomically(
 
 @contextmanager
 def create_file(target: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """Create a file that only this user can access, complete under its name or not at all (F2, F3).
+    """Open a new file for writing in the block; only this user can access it.
+
+    The file gets its name at the end of the block. If the block raises, no file remains.
 
     Raises:
         ConfigInvalid: the name exists, or the file cannot be written.
@@ -116,7 +133,10 @@ def create_file(target: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _link_or_rename(unfinished: Path, path: Path) -> None:
-    """Give a file its name, which must be unused; without hard links, this is not atomic."""
+    """Rename `unfinished` to `path`, which must not exist.
+
+    If the file system has no hard links, another process may create `path` between the check and the rename.
+    """
     try:
         os.link(unfinished, path)
     except FileExistsError:
@@ -130,10 +150,10 @@ def _link_or_rename(unfinished: Path, path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Sync the names in a directory to disk; Windows has no call for that.
+    """Sync a directory to disk, so that new names in it survive a crash. On Windows, do nothing.
 
     Raises:
-        OSError: the system denies it.
+        OSError: the directory cannot be opened or synced.
     """
     if IS_WINDOWS:
         return
@@ -145,10 +165,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def load_package_tables(package: str, name: str) -> dict[str, Any]:
-    """Return the parsed `name`.toml of an internal package; callers cache it."""
+    """Return the content of the TOML file `name`.toml in a package of this project; callers cache it."""
     return tomllib.loads(read_package_text(package, f"{name}.toml"))
 
 
 def read_package_text(package: str, name: str) -> str:
-    """Return the text of a file of a package of this project."""
+    """Return the text of the file `name` in a package of this project."""
     return package_files(package).joinpath(name).read_text(encoding="utf-8")

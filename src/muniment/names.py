@@ -1,6 +1,6 @@
-"""The vocabulary that packages other than the kernel share, the proof of a daemon, and the version.
+"""Names and limits that several packages share, the proof that a daemon knows a token, and the version.
 
-Uses only the standard library and the kernel's vocabulary; no I/O, and no side effects on import.
+Imports only the standard library and `kernel.names`. No I/O, and no side effects on import.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from typing import Final
 from muniment.kernel.names import Enforcement
 
 HOME_VARIABLE: Final = "MUNIMENT_HOME"
-"""The variable with the directory of Muniment's data."""
+"""The environment variable with the directory of all Muniment data."""
 
 URI: Final = "muniment://"
-"""Prefix of the address of an entry; its scope and path follow, percent-encoded."""
+"""Prefix of the address of an entry. The scope and the path of the entry follow, percent-encoded."""
 
 MAX_CONFIG_BYTES: Final = 65_536
-"""Bytes of `config.toml`; it has only a few lines."""
+"""Maximum size of `config.toml` in bytes."""
 
 
 class FenceLayer(StrEnum):
-    """The layers of the kernel fence, in the order in which a worker applies them."""
+    """The layers of the confinement of a worker, in the order in which the worker applies them."""
 
     LIMITS = "limits"
     """Limits on memory, processor time, descriptors, processes and file sizes."""
     CAPABILITIES = "capabilities"
-    """No privileges, and no way to gain one."""
+    """The worker has no capabilities, and cannot gain any."""
     DUMPABLE = "dumpable"
     """No other process of the same user may trace the worker or read its memory."""
     MDWE = "mdwe"
-    """Writable memory does not become executable; seccomp also enforces this, so `full` needs no MDWE."""
+    """Writable memory cannot become executable. The level `full` does not need this layer, because seccomp
+    enforces the same."""
     NO_NEW_PRIVS = "no_new_privs"
-    """A program that the worker might start has no more rights than the worker."""
+    """A program that the worker starts cannot get more rights than the worker."""
     LANDLOCK = "landlock"
-    """The only file access is reading under the worker's roots."""
+    """The only permitted file access is reading under the roots of the worker."""
     SECCOMP = "seccomp"
-    """Only about two dozen system calls are allowed."""
+    """The worker may use only about two dozen system calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Confinement:
     """The confinement of a worker.
 
     Attributes:
-        enforcement: the overall level.
-        missing: layers that the kernel does not enforce, in the order of the fence.
+        enforcement: the overall level: `full`, `partial` or `none`.
+        missing: the layers that the Linux kernel does not enforce, in the order of `FenceLayer`.
     """
 
     enforcement: Enforcement
@@ -59,55 +60,63 @@ IN_PROCESS: Final = Confinement(Enforcement.NONE, tuple(FenceLayer))
 
 
 class Symlinks(StrEnum):
-    """The treatment of symbolic links under a root, from its binding."""
+    """The treatment of symbolic links inside a root."""
 
     REFUSE = "refuse"
-    """A path with a link is an escape."""
+    """Every path through a link is rejected as a path escape."""
     BENEATH = "beneath"
-    """A path with a link is resolved and judged again, if its target is under the root."""
+    """If the target of a link is inside the root, the resolved path is checked again by the policy."""
 
 
 class ContextMode(StrEnum):
     """The part of the existing memory that a run may see."""
 
     WORKSPACE = "workspace"
-    """The index and the five tools."""
+    """The run may read the index, and use the five tools `read_file`, `grep`, `ls`, `write_file`, `edit`."""
     CLEAN = "clean"
-    """Nothing: no index, no names, no counts, no root."""
+    """The run sees nothing of the memory: no index, no names, no counts, no directory."""
 
 
 MAX_RECALLED: Final = 20
-"""Entries of one recall."""
+"""Maximum number of entries that one recall returns."""
 
 MAX_FACT_BYTES: Final = 65_536
-"""UTF-8 bytes of a fact, after trimming."""
+"""Maximum size of a fact in UTF-8 bytes, after trimming."""
 
 # -- how a daemon proves that it knows a token, before the token is sent to it (ADR 0026) --------------
 
 _HELLO: Final = "muniment-hello/1"
-"""Prefix of all keyed input of a proof, so that no output is valid in another context."""
+"""Prefix of all texts that are hashed for a proof, so that no hash is valid for another purpose."""
 
 UNIX_ADDRESS: Final = "unix"
-"""The address in a proof over a Unix socket; over TCP it is the Host header, in lower case."""
+"""The address in a proof over a Unix socket. Over TCP, the address is the Host header in lower case."""
 
 
 def derive_hello_key(token: str) -> bytes:
-    """Return the daemon's stored key for proving that it knows a token; it does not reveal the token."""
+    """Return the key with which a daemon proves that it knows a token; the key does not reveal the token."""
     return hmac.digest(token.encode(), f"{_HELLO} key".encode(), "sha256")
 
 
 def derive_hello_name(key: bytes) -> str:
-    """Return the identifier of a token that a client sends: 32 hexadecimal digits without secrets."""
+    """Return the identifier of a token that a client may send openly: 32 hexadecimal digits.
+
+    Args:
+        key: from `derive_hello_key`.
+    """
     return hmac.digest(key, f"{_HELLO} name".encode(), "sha256").hex()[:32]
 
 
 def compute_hello_proof(key: bytes, nonce: str, address: str) -> str:
-    """Return the proof of a key for a nonce at an address: 64 hexadecimal digits."""
+    """Return the proof that a daemon knows a token: 64 hexadecimal digits.
+
+    Args:
+        key: from `derive_hello_key`.
+        nonce: random digits that the client chose for this proof.
+        address: the address to which the client is connected, or `UNIX_ADDRESS`.
+    """
     return hmac.digest(key, f"{_HELLO} proof\n{nonce}\n{address}".encode(), "sha256").hex()
 
 
 # -- version -------------------------------------------------------------------------------------------
-#
-# The version, in one place.
 
 __version__ = "0.1.0"

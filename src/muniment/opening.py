@@ -1,4 +1,4 @@
-"""Open the parts of a program: the model of its settings, its policy, roots and state, and its recall."""
+"""Open the model, the policy, the roots and the state that the settings of a program name."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 PROJECT: Final = Scope("project")
 
 RECOVERY_SECONDS: Final = 60.0
-"""Seconds that an open waits for the locks of roots with an interrupted commit."""
+"""Seconds that opening a memory waits for the locks of roots in which a commit was interrupted."""
 
 
 def open_model(settings: Settings, environment: Mapping[str, str]) -> AbstractContextManager[Model]:
-    """Return the model of `settings`; a language model is closed at the end of the context.
+    """Return a context manager with the model that `settings` name: the rules or a language model.
 
     Args:
         settings: as `read_settings` read them from the same environment.
-        environment: such as `os.environ`, which may contain the key; not changed.
+        environment: the variables, such as `os.environ`; they may contain the key of the model's server.
 
     Raises:
         ConfigInvalid: a language model has no usable base URL or key, see `read_api_key`.
 
-    Cost: only reading the key. The first turn connects, and imports `openai` (0.6 s, once).
+    Cost: reading the key. The first turn connects to the server and imports `openai` (0.6 s, once).
     """
     if settings.model == RULES:
         from muniment.agent.filing import RuleWriter
@@ -84,20 +84,21 @@ def open_context(
     is_reader: bool = False,
     state: State | None = None,
 ) -> JobContext:
-    """Open policy, state and roots of `settings` for the workspace around `workspace`; raises as `open`.
+    """Open the policy, the roots and the state for a workspace; raises the errors of `muniment.open`.
 
-    Interrupted commits in the roots are rolled back first; `notes` of the result report this.
+    Roll back commits that were interrupted in the roots; `notes` of the result report this.
 
     Args:
-        settings: the settings.
-        workspace: a directory in it, given by the user; None: the current one. In that case a project memory
-            is only created in a repository (ADR 0032).
-        in_process: as for `open`.
-        create: create missing default directories; otherwise their scopes are omitted.
-        is_reader: without `create`, create the state directory if there is a root, so that later reads are
-            fast. If it cannot be created, a temporary one is used, and a note reports that. The same is done
-            if nothing may be written (`policy.platforms`). A state directory that is not writable is copied.
-        state: shared with other results; the caller closes it. None: open that of `settings`.
+        settings: the settings of the program.
+        workspace: a directory of the workspace, given by the user; None: the current directory. If it is
+            None, a project memory is created only in a repository (ADR 0032).
+        in_process: as for `muniment.open`.
+        create: create missing default directories; otherwise omit their scopes.
+        is_reader: if `create` is False, still create the state directory, so that later reads are fast. If
+            that fails, use a temporary one and add a note. A state directory that is not writable is copied.
+            If this program may not write (`policy.platforms`), `create` is False and `is_reader` is True.
+        state: an open state that several contexts share, which the caller closes; None: open the state
+            directory of `settings`.
     """
     symlinks = parse_symlinks(settings.symlinks)
     loaded = load_configured_policy(settings)
@@ -137,9 +138,10 @@ def open_context(
 
 
 def _recover_roots(state: State, roots: Mapping[Scope, BoundRoot], policy: Policy) -> tuple[str, ...]:
-    """Roll back interrupted commits. If this fails, return the error as a note.
+    """Roll back interrupted commits in the roots, and return notes about it for the user.
 
-    The memory can still be read, and each commit there first tries the rollback again.
+    If a rollback fails, the note is the error. The memory can still be read, and each later commit first
+    tries the rollback again.
     """
     try:
         return tuple(recover_roots(state, roots, policy, Deadline(time.monotonic() + RECOVERY_SECONDS)))
@@ -150,7 +152,13 @@ def _recover_roots(state: State, roots: Mapping[Scope, BoundRoot], policy: Polic
 def _resolve_paths(
     settings: Settings, policy: Policy, workspace: str | PathLike[str] | None, *, create: bool
 ) -> tuple[dict[Scope, Path], Binding | None, bool]:
-    """Return the directories to bind, the project with a default directory, and whether it was recorded."""
+    """Return the directories for the scopes, and the project that the workspace belongs to.
+
+    Returns:
+        The directory of each scope.
+        The project; None if the scope `project` is not declared or has a directory in the settings.
+        Whether the project is recorded in the list of projects.
+    """
     is_default = "project" in policy.scopes and "project" not in settings.roots
     found = find_project(settings.home, Path(workspace or ""))
     is_project = workspace is not None or found.checkout.is_repository
@@ -164,10 +172,11 @@ def _resolve_paths(
 
 
 def _require_inside(found: Binding, policy: Policy) -> None:
-    """Check a memory that is stored inside a repository.
+    """Check the location and the trust of a memory that is stored inside a repository.
 
     Raises:
-        ConfigInvalid: its path leaves the repository, or text of others would count as the owner's.
+        ConfigInvalid: the path of the memory leaves the repository, or text that others wrote would have the
+            trust `owner`.
     """
     if found.inside is None:
         return
@@ -175,8 +184,8 @@ def _require_inside(found: Binding, policy: Policy) -> None:
     if policy.get_trust(PROJECT) is Trust.OWNER:
         raise ConfigInvalid(
             f"the policy {policy.name} gives owner trust to project files that Muniment did not write, "
-            f'and a git pull writes files in {found.inside}; set trust = "workspace" there, or store '
-            "the memory at home: muniment init --home"
+            f'and a git pull writes files in {found.inside}; set trust = "workspace" in the policy, or '
+            "store the memory at home: muniment init --home"
         )
 
 
@@ -184,7 +193,7 @@ def _check_and_move_history(found: Binding, root: BoundRoot, state: State) -> No
     """Check the root of a memory inside a repository, and move its history if the repository was moved.
 
     Raises:
-        ConfigInvalid: its path leaves the repository.
+        ConfigInvalid: the path of the root leaves the repository.
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     if found.inside is None:
@@ -195,7 +204,7 @@ def _check_and_move_history(found: Binding, root: BoundRoot, state: State) -> No
 
 
 def create_embedder(settings: Settings) -> Embedder | None:
-    """Return the embedder of the model in `settings`; None if they contain none.
+    """Return an object that computes vectors with the embedding model of `settings`; None without a model.
 
     Raises:
         ConfigInvalid: the model cannot be used, see `recall.semantic_search.StaticModel`.
@@ -208,17 +217,26 @@ def create_embedder(settings: Settings) -> Embedder | None:
 
 
 def open_state(settings: Settings) -> State:
-    """Open the state of `settings` for the lifetime of a program; close it after use.
+    """Open the state directory of `settings` for the lifetime of a program; close it after use.
 
     Raises:
-        ConfigInvalid: as `create_embedder`.
-        StateTooNew, ManagedMemoryUnavailable: as `State`.
+        ConfigInvalid: the embedding model cannot be used.
+        StateTooNew, ManagedMemoryUnavailable: the state directory cannot be used, see `State`.
     """
     return State(settings.state, embedder=create_embedder(settings))
 
 
 def _open_state(settings: Settings, *, is_needed: bool, is_cached: bool) -> tuple[State, tuple[str, ...]]:
-    """Open the state for a program that writes history, or only reads; also return notes for the user."""
+    """Open the state directory, or a temporary one for a program that only reads.
+
+    Args:
+        settings: with the path of the state directory.
+        is_needed: the program writes history, so a temporary directory is not sufficient.
+        is_cached: the program only reads, but a new state directory makes later reads faster.
+
+    Returns:
+        The state, and notes for the user.
+    """
     directory, embedder = settings.state, create_embedder(settings)
     if not (is_needed or is_cached or directory.is_dir()):
         return State(None, embedder=embedder), ()
@@ -230,12 +248,15 @@ def _open_state(settings: Settings, *, is_needed: bool, is_cached: bool) -> tupl
         if is_needed or _may_have_history(directory):
             raise
         return State(None, embedder=embedder), (
-            f"{error}; therefore the memory is read completely each time",
+            f"{error}; therefore each command reads the whole memory, which is slower",
         )
 
 
 def _may_have_history(directory: Path) -> bool:
-    """Return whether there may be a ledger: without it, a reader would trust too much."""
+    """Return whether a state directory may contain a ledger.
+
+    If a ledger exists but is not used, a reader may give texts a trust that is too high.
+    """
     try:
         (directory / LEDGER_NAME).lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -249,17 +270,18 @@ def _may_have_history(directory: Path) -> bool:
 
 
 def create_recaller(context: JobContext) -> Recaller:
-    """Return the recaller of an open memory; close it before the memory."""
+    """Return an object that searches an open memory; close it before the memory."""
     from muniment.recall.recaller import Recaller
 
     return Recaller(context.policy, context.roots, context.state, notes=context.advice)
 
 
 def create_chooser(context: JobContext, model: Model) -> Chooser | None:
-    """Return a function that lets `model` choose entries; None for the embedded rules.
+    """Return a function that lets `model` choose the helpful entries; None if the model is the rules.
 
-    Each call is one turn. It ends with the seconds that the policy gives a run, or with `deadline`. It is
-    about at most `agent.questions.MAX_OPTIONS` entries. An error before `deadline` ends returns None.
+    Each call of the function is one turn of the model, about at most `agent.questions.MAX_OPTIONS` entries.
+    The turn ends at `deadline`, or when the time that the policy allows for a run is over. If the model
+    fails before `deadline`, the function returns None.
     """
     from muniment.agent.filing import RuleWriter
 

@@ -1,15 +1,18 @@
-"""Paths and configuration: flag > `MUNIMENT_*` > `config.toml` > default.
+"""The settings of a program, from flags, environment variables and `config.toml`.
 
-No setting is ever read from a workspace, and no variable of another program is used, such as
-`OPENAI_BASE_URL` or `HTTP_PROXY`: a program that can set these must not choose where facts and keys are sent.
-A home that another user can write is rejected (ADR 0027). Reading settings creates nothing: only
-`find_default_roots` creates directories. The key of a model's server is not a setting; `read_api_key` reads
-it.
+A flag has precedence over a variable `MUNIMENT_*`, a variable over `config.toml`, and `config.toml` over the
+default.
 
-The `api_key_file` of `config.toml` belongs to the `base_url` in the same file, and is not used with another.
+No setting is read from a workspace. Variables of other programs, such as `OPENAI_BASE_URL` or `HTTP_PROXY`,
+are ignored: another program that sets them must not choose where facts and keys are sent. A home that another
+user can write is rejected (ADR 0027). Reading settings creates no files or directories; only
+`find_default_roots` creates directories. Settings do not contain the key of a model's server; `read_api_key`
+reads it.
 
-A flag for a language model is an error if the model is `rules`, because the user expects a language model.
-The environment and `config.toml` may set these options anyway, for runs that select a model.
+The `api_key_file` in `config.toml` is used only with the `base_url` in the same file.
+
+If the model is `rules`, a flag for a language model is an error, because the user expects a language model.
+The environment and `config.toml` may set options for a language model that only some runs select.
 """
 
 from __future__ import annotations
@@ -50,13 +53,13 @@ _VARIABLES: Final = MappingProxyType(
         "policy_signers": "MUNIMENT_POLICY_SIGNERS",
     }
 )
-"""The settings that the environment may set."""
+"""The environment variable of each setting that the environment may set."""
 
 _FILES: Final = frozenset({"api_key_file", "embeddings", "policy_signers"})
 """Settings that are paths."""
 
 RULES: Final = "rules"
-"""The embedded model: the rule writer."""
+"""The name of the built-in model, which stores facts by rules, without a language model."""
 
 _CONFIG_KEYS: Final = (*_VARIABLES, "roots", "symlinks")
 
@@ -66,20 +69,20 @@ class Settings:
     """The settings of a program.
 
     Attributes:
-        home: `$MUNIMENT_HOME`, default `~/.muniment`.
+        home: the directory of all Muniment data: `$MUNIMENT_HOME`, by default `~/.muniment`.
         policy: name or path of the policy.
-        roots: bound roots by scope; other scopes have default roots.
-        symlinks: the treatment of links under the roots: `refuse` or `beneath`.
-        model: `rules`, or the server's name of a language model.
-        base_url: the address of that server.
+        roots: the configured directories by scope; other scopes have default directories.
+        symlinks: the treatment of links inside the roots: `refuse` or `beneath`.
+        model: `rules`, or the name of a language model as its server knows it.
+        base_url: the address of the language model's server.
         api_key_file: the file with the server's key, absolute or relative to the current directory.
-        key_in_variable: the key is the value of `MUNIMENT_API_KEY`; `api_key_file` is ignored.
-        protocol: one of `agent.model.PROTOCOLS`.
+        key_in_variable: whether the key is the value of `MUNIMENT_API_KEY`; `api_key_file` is then ignored.
+        protocol: the protocol of the server, one of `agent.model.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `JobContext`.
-        embeddings: the directory of a static embedding model, see `recall.semantic_search`; None: only words
-            are matched.
-        policy_signers: the file of allowed policy signers; None: no signature is needed
-            (`policy.signatures`).
+        embeddings: the directory of a static embedding model, see `recall.semantic_search`; None: recall
+            compares only words.
+        policy_signers: the file with the keys of users who may sign policies; None: policies need no
+            signature (`policy.signatures`).
     """
 
     home: Path
@@ -107,7 +110,7 @@ class Settings:
 
     @property
     def protected_paths(self) -> tuple[Path, ...]:
-        """Return the paths that no root may be, contain or be inside of."""
+        """Return the paths that a root must not be equal to, contain, or be inside of."""
         protected = (self.state, self.policies, self.home / "config.toml", self.home / "projects.json")
         return (*protected, *filter(None, (self.api_key_file, self.embeddings, self.policy_signers)))
 
@@ -116,14 +119,14 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
     """Return the settings of a program.
 
     Args:
-        environment: such as `os.environ`.
-        flags: given by a command line or caller; None and empty mean: not given.
+        environment: the environment variables, such as `os.environ`.
+        flags: settings by name from a command line or caller; None or an empty value: not given.
 
     Raises:
-        ConfigInvalid: another user can write the home or its configuration. Or `config.toml` cannot be read,
-            is not TOML, or has an unknown key, a wrong type or a relative path. Or the home is unknown. Or
-            the protocol or the model's name is invalid. Or a flag is for a language model and the model is
-            `rules`.
+        ConfigInvalid: one of these problems. Another user can write the home or its configuration. The home
+            is unknown. `config.toml` cannot be read or is not TOML. It has an unknown key, a wrong type or a
+            relative path. The protocol or the model's name is invalid. A flag is for a language model, but
+            the model is `rules`.
     """
     home_variable = environment.get(HOME_VARIABLE)
     home = (
@@ -153,7 +156,7 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
 
 
 def _require_private_home(home: Path) -> None:
-    """Check that no other user can have written the configuration, policies or state of a home."""
+    """Raise `ConfigInvalid` if another user can write the configuration, policies or state of a home."""
     for each in (home, home / "config.toml", home / "state"):
         require_trusted(each)
     require_trusted(home / "policies", inside=True)
@@ -167,19 +170,19 @@ def find_default_roots(
     create: bool,
     is_project: bool = True,
 ) -> dict[Scope, Path]:
-    """Return the roots for `scopes`: bound ones, and default ones for `user` and `project`.
+    """Return the directory of each scope: the configured one, or the default one for `user` and `project`.
 
     Args:
-        settings: with the home and the bound roots.
-        scopes: those of the policy.
-        project: the directory of the project's memory.
-        create: create missing default roots; otherwise omit them.
-        is_project: False: do not create that of `project`, unless the scope `user` is missing.
+        settings: the home and the configured directories.
+        scopes: the scopes of the policy.
+        project: the default directory of the scope `project`.
+        create: create missing default directories; otherwise omit their scopes.
+        is_project: False: do not create the directory of `project`, unless the policy has no scope `user`.
 
     Raises:
-        InvalidScope: a root is bound to a scope that is not one of `scopes`.
-        ConfigInvalid: a scope has neither a bound nor a default root.
-        ManagedMemoryUnavailable: a default root cannot be created.
+        InvalidScope: a directory is configured for a scope that is not one of `scopes`.
+        ConfigInvalid: a scope has neither a configured nor a default directory.
+        ManagedMemoryUnavailable: a default directory cannot be created.
     """
     unknown = sorted(set(settings.roots) - set(scopes))
     if unknown:
@@ -200,7 +203,7 @@ def find_default_roots(
 
 
 def parse_roots(pairs: Iterable[str]) -> dict[str, Path]:
-    """Parse roots from `scope=DIR` texts.
+    """Return the directories by scope, parsed from texts such as `user=/srv/memory`.
 
     Raises:
         ConfigInvalid: a text has another format, or a scope occurs twice.
@@ -211,7 +214,7 @@ def parse_roots(pairs: Iterable[str]) -> dict[str, Path]:
         if not (scope and equals and directory):
             raise ConfigInvalid(f"invalid --root {pair!r}: use SCOPE=DIR")
         if scope in roots:
-            raise ConfigInvalid(f"--root sets the scope {scope!r} twice")
+            raise ConfigInvalid(f"--root sets the scope {scope!r} twice; set it once")
         roots[scope] = _expand_path(directory)
     return roots
 
@@ -224,7 +227,7 @@ def _require_model(settings: Settings, given_flags: Mapping[str, Any]) -> None:
         for flag in ("base_url", "api_key_file", "protocol"):
             if flag in given_flags:
                 raise ConfigInvalid(
-                    f"--{flag.replace('_', '-')} is for a language model, and the model is {RULES}; "
+                    f"--{flag.replace('_', '-')} is for a language model, but the model is {RULES}; "
                     "choose one with --model NAME"
                 )
 
@@ -240,7 +243,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from None
     if len(text) > MAX_CONFIG_BYTES:
-        raise ConfigInvalid(f"{path} is larger than {MAX_CONFIG_BYTES} bytes")
+        raise ConfigInvalid(f"{path} is larger than {MAX_CONFIG_BYTES} bytes; shorten it")
     try:
         reject_long_keys(text.decode())
         data = tomllib.loads(text.decode())
@@ -257,7 +260,7 @@ def _validate_value(path: Path, key: str, value: Any) -> Any:
                 for scope, each in value.items()
             }
         case "roots", _:
-            raise ConfigInvalid(f"{path}: roots must be a table of scope = directory")
+            raise ConfigInvalid(f'{path}: roots must be a table such as {{ user = "/srv/memory" }}')
         case _, str() if key in _FILES:
             return _require_absolute(path, key, value)
         case _, str() if key in _CONFIG_KEYS:
@@ -270,7 +273,13 @@ def _validate_value(path: Path, key: str, value: Any) -> Any:
 
 
 def _require_absolute(path: Path, what: str, configured: str) -> Path:
-    """Return an absolute path of `config.toml`, which is independent of the current directory."""
+    """Return a path from `config.toml` if it is absolute; otherwise raise `ConfigInvalid`.
+
+    Args:
+        path: of `config.toml`, for the message.
+        what: the name of the setting, for the message.
+        configured: the path in `config.toml`; it may begin with `~`.
+    """
     found = _expand_path(configured)
     if not found.is_absolute():
         raise ConfigInvalid(f"{path}: {what} is relative; use an absolute path")
@@ -286,7 +295,7 @@ def _expand_path(path: str) -> Path:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise ConfigInvalid(f"{printable(path)!r} is not a valid path")
+        raise ConfigInvalid(f"{printable(path)!r} is not a valid path: it contains NUL or invalid characters")
     return expanded
 
 
@@ -294,41 +303,41 @@ def _expand_path(path: str) -> Path:
 #
 # The key of a model's server: how it is read and protected.
 #
-# - K1. The first of these that is given: `--api-key-file`, `MUNIMENT_API_KEY`, `MUNIMENT_API_KEY_FILE`,
-#   `api_key_file` in `config.toml`. The variables of other programs, such as `OPENAI_API_KEY`, are never
-#   read.
-# - K2. It is passed only from `read_api_key` to the adapter of the model. Settings contain its location, not
-#   its value. No error here quotes it, also if a user gave a key instead of a file name.
-# - K3. No bound root contains the file of the settings, also if the variable is used
-# (`Settings.protected_paths`).
-# - K4. A file that another user owns or can write is rejected: that user could read the traffic at the
-#   server.
+# - K1. The source of the key is the first of these that is given: `--api-key-file`, `MUNIMENT_API_KEY`,
+#   `MUNIMENT_API_KEY_FILE`, `api_key_file` in `config.toml`. The variables of other programs, such as
+#   `OPENAI_API_KEY`, are never read.
+# - K2. Only `read_api_key` reads the key, and only the adapter of the model receives it. Settings contain the
+#   location of the key, not its value. No error message quotes the key, even if a user passed a key instead
+#   of a file name.
+# - K3. No root may contain the key file, even if the key comes from the variable
+#   (`Settings.protected_paths`).
+# - K4. A key file that another user owns or can write is rejected: that user could insert the key of another
+#   account, and read the requests there.
 #
-# Not guaranteed: that others cannot read the file; nor that the key is removed from the memory of this
-# process after use, or from `/proc/PID/environ` if it came as a variable.
+# Not guaranteed: that other users cannot read the key file. The key may stay in the memory of this process
+# after use and, if it came from the variable, in `/proc/PID/environ`.
 #
 # Attacked in tests/surface/library/test_settings.py.
 
 MAX_KEY_BYTES: Final = 4096
-"""Bytes of a key with the surrounding white space. API keys have 20 to 200, signed tokens seldom over 2000.
-"""
+"""Maximum bytes of a key with surrounding white space. API keys have 20 to 200, signed tokens up to 2000."""
 
 _KEY: Final = re.compile(r"[!-~]+")
-"""The form that an HTTP header can contain unchanged: printable ASCII without white space."""
+"""The form of a key: printable ASCII without white space, which an HTTP header can contain unchanged."""
 
 
 def read_api_key(settings: Settings, environment: Mapping[str, str]) -> str | None:
-    """Return the key that `settings` refer to, without surrounding white space; None if they refer to none.
+    """Return the key of the model's server, without surrounding white space; None if no key is configured.
 
-    The file may be anything that ends: also a FIFO, such as `<(pass show key)`, which is waited for.
+    The key file may also be a FIFO, such as `<(pass show key)`; this function then waits for its end.
 
     Args:
         settings: as `read_settings` read them from the same environment.
-        environment: such as `os.environ`; not changed.
+        environment: the environment variables, such as `os.environ`.
 
     Raises:
-        ConfigInvalid: the file cannot be read, or the key is empty, longer than `MAX_KEY_BYTES`, or not one
-            word of printable ASCII.
+        ConfigInvalid: the file cannot be read. Or the key is empty, is longer than `MAX_KEY_BYTES`, or
+            contains white space or characters that are not printable ASCII.
     """
     if settings.key_in_variable:
         return _validate_key(environment[KEY_VARIABLE], KEY_VARIABLE)
@@ -363,16 +372,18 @@ def _validate_key(text: str, source: str) -> str:
         raise ConfigInvalid(f"{source} is empty; it must contain the key")
     if _KEY.fullmatch(key) is None:
         raise ConfigInvalid(
-            f"{source} contains no valid key: expected only printable ASCII without white space"
+            f"{source} contains no valid key: a key is one word of printable ASCII characters"
         )
     return key
 
 
 def load_configured_policy(settings: Settings) -> LoadedPolicy:
-    """Return the policy of `settings`, with its signature checked if signers are configured.
+    """Load the policy of `settings`; if signers are configured, check the signature of the policy.
+
+    Policies that are part of Muniment need no signature.
 
     Raises:
-        PolicyInvalid: it does not load, or E140 to E142.
+        PolicyInvalid: the policy is invalid, or its signature is invalid or missing (codes E140 to E142).
     """
     from muniment.policy.load import load_files
     from muniment.policy.signatures import verify_policy

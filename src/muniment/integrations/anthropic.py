@@ -1,5 +1,6 @@
-"""Provide the memory tool of the `anthropic` SDK (`memory_20250818`): `muniment[anthropic]`.
+"""Provide the memory as the memory tool of the `anthropic` SDK (`memory_20250818`): `muniment[anthropic]`.
 
+    import muniment
     from anthropic import Anthropic
     from muniment.integrations.anthropic import MunimentMemoryTool
 
@@ -9,17 +10,18 @@
 
 M1 The policy judges each command. A command that changes files is one commit: it is applied completely or not
    at all, and can be undone.
-M2 Every call returns a text or raises the SDK's `ToolError`: its runner would show the model the `repr` of
-   any other exception. Neither contains a host path, nor text of a file that the model may not read.
-M3 A created text is returned by `view` byte for byte: a model sees bodies of entries, and only code writes
-   the front matter (`threat-model/decisions/0040-expose-entry-bodies-to-memory-tools.md`).
+M2 Every call returns a text or raises the SDK's `ToolError`, because the SDK shows the model the `repr` of
+   any other exception. Neither contains a host path, or text of a file that the model may not read.
+M3 `view` returns a text byte for byte as it was created. A model sees only the bodies of entries; only code
+   writes the front matter (`threat-model/decisions/0040-expose-entry-bodies-to-memory-tools.md`).
 M4 A written text has at most the trust that the caller gives, and at most the lowest trust of the files that
-   the same object has viewed before: create one object for each conversation.
-M5 A rejected command, also a path escape, has no effect on the next command.
+   the same tool object has shown before. Therefore create one object for each conversation.
+M5 A rejected command, for example one with a path escape, has no effect on the next command.
 
-Texts are those of the tool's documentation, and of the SDK's own `BetaLocalFilesystemMemoryTool` if the two
-differ. Every displayed line of a file starts with its number, so that text of a file cannot look like text of
-the tool. Attacked in tests/attacks/test_memory_tool.py.
+The texts for the model are those of the tool's documentation. If the SDK's own
+`BetaLocalFilesystemMemoryTool` has another text, its text is used. Every displayed line of a file starts with
+its number, so that text of a file cannot look like text of the tool. Attacked in
+tests/attacks/test_memory_tool.py.
 """
 
 from __future__ import annotations
@@ -59,25 +61,26 @@ try:
     from anthropic.types.beta import BetaCacheControlEphemeralParam
 except ImportError:
     raise ImportError(
-        "this needs anthropic 2.14 or later of its 2.x: pip install 'muniment[anthropic]'"
+        "this module needs anthropic 2, from 2.14 on; run: pip install 'muniment[anthropic]'"
     ) from None
 
 ROOT: Final = "/memories"
 
 MAX_LINES: Final = 999_999
-"""Maximum lines of a displayed file; source: the documentation of the tool."""
+"""Maximum number of lines of a file that can be displayed; source: the documentation of the tool."""
 
 MAX_LISTED: Final = 500
-"""Maximum lines of a listing, as for `ls`."""
+"""Maximum number of lines of a listing, as for `ls`."""
 
 LEVELS: Final = 2
-"""Directory levels of a listing; source: the documentation of the tool."""
+"""Number of directory levels that a listing shows; source: the documentation of the tool."""
 
 SNIPPET_LINES: Final = 2
-"""Displayed lines before and after a changed one."""
+"""Number of lines that are displayed before and after a changed line."""
 
 _DOCUMENTED: Final = "not_done"
-"""Code of a problem with a text of the tool's documentation; all other texts get the prefix "Not done"."""
+"""Code of a problem whose text is from the tool's documentation; any other text gets the prefix "Not done".
+"""
 
 # -- commands ----------------------------------------------------------------------------------------
 
@@ -129,21 +132,21 @@ class RenameCommand(Frozen):
 
 
 def _create_problem(text: str) -> ToolProblem:
-    """Return the problem of a rejected command, with a text of the documentation."""
+    """Return the problem of a rejected command, with a text from the tool's documentation."""
     return ToolProblem(_DOCUMENTED, text)
 
 
 class MemoriesDirectory:
-    """The memory as `/memories`; threads may share one object, which executes one command at a time.
+    """The memory as the directory `/memories`. Threads may share it; it runs one command at a time.
 
     Args:
-        memory: owned by the caller, who closes it after this.
-        scope: the only scope in `/memories`; None: `/memories` lists the scopes as directories.
-        trust: of written text (M4).
+        memory: an open memory; the caller closes it after the last command.
+        scope: the only scope in `/memories`; None: `/memories` contains a directory for each scope.
+        trust: the trust of text that the model writes.
 
     Raises:
-        InvalidScope: the scope is not bound.
-        ManagedMemoryUnavailable: a root was replaced.
+        InvalidScope: the scope is unknown, or has no directory.
+        ManagedMemoryUnavailable: a directory of the memory was replaced.
     """
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
@@ -155,14 +158,14 @@ class MemoriesDirectory:
         self._lock = threading.Lock()
 
     def execute(self, command: object, cancel: Cancel | None = None) -> str:
-        """Execute a command; return its result as text.
+        """Execute a command of the model, and return the text of the result.
 
         Args:
-            command: `command` and its arguments, as the model wrote them.
-            cancel: stops it early: nothing is written, unless the write is already done.
+            command: a mapping with the name (`command`) and the arguments, as the model wrote them.
+            cancel: a token; setting it stops the command, unless the command has already written.
 
         Raises:
-            ToolError: it was not executed (M2).
+            ToolError: the command was not executed; the message is for the model.
         """
         try:
             with convert_errors("memory_tool_failed"), self._lock:
@@ -284,12 +287,17 @@ class MemoriesDirectory:
         "delete": (DeleteCommand, _delete),
         "rename": (RenameCommand, _rename),
     }
-    """The arguments and the method of each command."""
+    """The class of the arguments and the method of each command."""
 
     # -- shared by commands
 
     def _resolve_path(self, displayed_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None] | None:
-        """Return the path and the kind of the file there; None for `/memories` itself in any spelling."""
+        """Return the path in the memory, and the kind of the file there; None for `/memories` itself.
+
+        Args:
+            displayed_path: a path in `/memories`, as the model wrote it.
+            verbs: the policy must grant one of them; empty: the path must be visible.
+        """
         if displayed_path != ROOT and not displayed_path.startswith(f"{ROOT}/"):
             raise _create_problem(f"Path must start with {ROOT}, got: {printable(displayed_path)}")
         if posixpath.normpath(displayed_path) == ROOT:
@@ -311,19 +319,22 @@ class MemoriesDirectory:
             raise ToolProblem("refused", f"the path must begin with {choice}") from None
 
     def _read(self, path: CanonicalPath) -> StoredEntry:
-        """Read an entry whose text is shown to the model (M4)."""
+        """Read an entry to show it to the model.
+
+        Texts that are written later have at most the trust of this entry.
+        """
         stored = self._entries.read(path)
         self._trust = self._trust.cap(stored.trust)
         return stored
 
     def _write(self, path: CanonicalPath, text: str, stored: StoredEntry | None, deadline: Deadline) -> str:
-        """Write a file; return a remark if a secret was removed, otherwise an empty text."""
+        """Write a file; return a remark for the model if a secret was removed, otherwise an empty text."""
         self._entries.write(path, text, stored, self._trust, deadline)
         is_complete = self._entries.encode_text(text) == encode(text)
         return "" if is_complete else "\nA possible secret was removed."
 
     def _read_editable_file(self, displayed_path: str) -> StoredEntry:
-        """Read the file to edit."""
+        """Read the file that a command edits, and check that the policy allows the change."""
         found = self._resolve_path(displayed_path)
         if found is None or found[1] == "directory":
             raise _create_problem(f"The path {displayed_path} is not a file.")
@@ -335,7 +346,13 @@ class MemoriesDirectory:
     def _find_files(
         self, displayed_path: str, verb: str, maximum: int
     ) -> tuple[CanonicalPath, list[CanonicalPath]]:
-        """Return a path, and the file there or all files under it."""
+        """Return a path in the memory, and the files that a command on this path affects.
+
+        Args:
+            displayed_path: the path of a file or directory, as the model wrote it.
+            verb: the verb for the message: `delete` or `rename`.
+            maximum: the maximum number of files.
+        """
         found = self._resolve_path(displayed_path)
         if found is None or not found[0].rel:
             raise _create_problem(f"Cannot {verb} the {displayed_path if found else ROOT} directory itself")
@@ -352,7 +369,7 @@ class MemoriesDirectory:
         return found[0], paths
 
     def _list_files(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:
-        """Return the visible files under a directory, with their sizes."""
+        """Return the visible files under a directory, each with its size."""
         prefix = join_path(directory.rel, "")
         listed = self._entries.list_visible(directory.scope, self._reader)
         return [(path, row.size) for path, row in listed if path.rel.startswith(prefix)]
@@ -403,12 +420,12 @@ def _create_missing_problem(displayed_path: str) -> ToolProblem:
 
 
 def _number_lines(lines: list[str], first: int, last: int) -> str:
-    """Return some lines, each with its number."""
+    """Return the lines from `first` to `last`, each with its number."""
     return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
 
 
 def _find_lines(body: str, text: str) -> Iterator[int]:
-    """Yield the line number of the start of each occurrence."""
+    """Yield the number of the line in which each occurrence of `text` starts."""
     position, number, counted_to = body.find(text), 1, 0
     while position >= 0:
         number += body.count("\n", counted_to, position)
@@ -418,7 +435,7 @@ def _find_lines(body: str, text: str) -> Iterator[int]:
 
 
 def _format_size(size: int) -> str:
-    """Format a size as the SDK does, such as `0B`, `4K`, `1.5K`."""
+    """Return a size as the SDK formats it, such as `0B`, `4K`, `1.5K`."""
     power = min(max(size.bit_length() - 1, 0) // 10, 3)
     scaled = size / 1024**power
     return f"{int(scaled) if scaled == int(scaled) else f'{scaled:.1f}'}{'BKMG'[power]}"
@@ -428,7 +445,7 @@ def _format_size(size: int) -> str:
 
 
 class _MemoryToolBase:
-    """The common base of both tools; a subclass adds one of the SDK's classes."""
+    """The base of the synchronous and the asynchronous tool; a subclass adds one of the SDK's classes."""
 
     def __init__(
         self,
@@ -443,47 +460,50 @@ class _MemoryToolBase:
 
 
 class MunimentMemoryTool(_MemoryToolBase, BetaAbstractMemoryTool):
-    """A tool for `client.beta.messages.tool_runner`; create one for each conversation.
+    """The memory tool for `client.beta.messages.tool_runner`; create one for each conversation.
 
     Args:
-        memory: owned by the caller, who closes it after this.
-        scope: the only scope in `/memories`; None: `/memories` lists the scopes as directories.
-        trust: of text that the model writes. Give a higher trust than `agent` only if a person chose every
-            word.
+        memory: an open memory; the caller closes it after the last call.
+        scope: the only scope in `/memories`; None: `/memories` contains a directory for each scope.
+        trust: the trust of text that the model writes. Give a higher trust than `agent` only if a person
+            chose every word.
         cache_control: as in the SDK.
 
     Raises:
-        InvalidScope: the scope is not bound.
+        InvalidScope: the scope is unknown, or has no directory.
         ValueError: the trust is unknown.
     """
 
     def call(self, input: object) -> str:  # noqa: A002  the SDK's name
-        """Execute a command; see `MemoriesDirectory.execute`.
+        """Execute a command of the model, and return the text of the result; see `MemoriesDirectory.execute`.
 
         Raises:
-            ToolError: it was not executed; the model receives the reason.
+            ToolError: the command was not executed; the model receives the reason.
         """
         return self._directory.execute(input)
 
     def _execute_command(self, command: Any) -> str:
-        """Execute a command object of the SDK, see `call`."""
+        """Execute a command that the SDK has parsed to an object, see `call`."""
         return self.call(dict(command))
 
     view = create = str_replace = insert = delete = rename = _execute_command
 
 
 class AsyncMunimentMemoryTool(_MemoryToolBase, BetaAsyncAbstractMemoryTool):
-    """The same as `MunimentMemoryTool` for the asynchronous client; commands run in threads.
+    """The memory tool for the asynchronous client; like `MunimentMemoryTool`, but commands run in threads.
 
-    If its task is cancelled, a command stops early, and writes nothing unless the write is already done.
+    If the task that awaits a command is cancelled, the command stops, unless it has already written.
     """
 
     async def call(self, input: object) -> str:  # noqa: A002  the SDK's name
-        """Execute a command; see `MemoriesDirectory.execute`."""
+        """Execute a command of the model, and return the text of the result.
+
+        See `MemoriesDirectory.execute`.
+        """
         return await run_in_thread(partial(self._directory.execute, input))
 
     async def _execute_command(self, command: Any) -> str:
-        """Execute a command object of the SDK, see `call`."""
+        """Execute a command that the SDK has parsed to an object, see `call`."""
         return await self.call(dict(command))
 
     view = create = str_replace = insert = delete = rename = _execute_command

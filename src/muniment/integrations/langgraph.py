@@ -1,18 +1,21 @@
 """Provide the memory as a store of LangGraph: `muniment[langgraph]`.
 
+    import muniment
     from muniment.integrations.langgraph import MunimentStore
 
     with muniment.open(".") as memory:
         graph = builder.compile(store=MunimentStore(memory, scope="user"))
 
-L1 Each item is an entry that recall finds, in a folder of its scope: `("memories", "ann")` and `k1` are
-   `user/memories.ann/k1.md`. `values.py` defines the conversion of names and values.
-L2 A batch is one commit with all of its puts or none; `history` lists it and `undo` reverses it. Reads of a
-   batch see the state before it. When `put` returns, the item is stored; a rejected put raises.
-L3 A stored value has at most the trust that the caller gives; only the owner replaces the owner's entries. A
-   graph that handles text of strangers needs a separate store with `trust="external"`.
-L4 Entries of people and of other programs are also items, `{"content": text}`; withheld and expired entries
-   are not.
+L1 Each item of the store is an entry, which recall also finds. Its namespace is a folder of the scope: the
+   item with the namespace `("memories", "ann")` and the key `k1` is `user/memories.ann/k1.md`. `values.py`
+   converts names and values.
+L2 A batch is one commit: all of its puts are stored, or none. `history` lists the commit, and `undo` reverses
+   it. Reads of a batch see the state before it. When `put` returns, the item is stored; if a put is rejected,
+   it raises.
+L3 A stored value has at most the trust that the caller gives. Only the owner can replace the owner's entries.
+   A graph that handles text of strangers needs a separate store with `trust="external"`.
+L4 Entries that people or other programs wrote are also items, with the value `{"content": text}`. Withheld
+   and expired entries are not.
 
 Attacked in tests/surface/library/test_langgraph_store.py, in comparison with `InMemoryStore`.
 """
@@ -65,35 +68,39 @@ try:
     )
 except ImportError:
     raise ImportError(
-        "this needs langgraph-checkpoint 4.3 or later of its 4.x: pip install 'muniment[langgraph]'"
+        "this module needs langgraph-checkpoint 4, from 4.3 on; run: pip install 'muniment[langgraph]'"
     ) from None
 
 MAX_RANKED: Final = 100
-"""Maximum items that a query ranks; the others follow unranked."""
+"""Maximum number of items that a query ranks; all others follow without a rank."""
 
 RANKED_TOKENS: Final = 1_000_000
-"""Maximum tokens of the ranked text, which is not displayed: more than any recall uses."""
+"""Maximum tokens of the recall that ranks items. Its text is not used, so the limit is higher than any recall
+needs.
+"""
 
 ULID_TIME_CHARS: Final = 10
-"""Characters of an id that contain its time, in milliseconds; source: github.com/ulid/spec."""
+"""Number of characters at the beginning of an id that contain its time in milliseconds; source:
+github.com/ulid/spec.
+"""
 
 Namespace = tuple[str, ...]
 
 
 class MunimentStore(BaseStore):
-    """A store over a memory; threads may share one.
+    """A LangGraph store whose items are entries of a memory. Threads may share it.
 
     Args:
-        memory: owned by the caller, who closes it after the last graph.
+        memory: an open memory; the caller closes it after the last graph.
         scope: the scope of all items; None: the first label of each namespace is the scope.
-        trust: of stored values (L3).
+        trust: the trust of stored values. Use `external` for a graph that handles text of strangers.
 
     Raises:
-        InvalidScope: the scope is not bound.
-        ManagedMemoryUnavailable: a root was replaced.
+        InvalidScope: the scope is unknown, or has no directory.
+        ManagedMemoryUnavailable: a directory of the memory was replaced.
         ValueError: the trust is unknown.
 
-    Cost: a get is a read; a search reads every entry under its prefix; a put is a commit.
+    Cost: a get reads one file; a search reads every entry under its prefix; a put is a commit.
     """
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
@@ -104,20 +111,23 @@ class MunimentStore(BaseStore):
         self._lock = threading.Lock()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Execute operations (L2).
+        """Execute operations, and return their results; all puts and deletes are one commit.
 
         Raises:
             InvalidNamespaceError: a namespace is invalid.
-            InvalidScope: the scope of a put is not bound.
+            InvalidScope: the scope of a put is unknown, or has no directory.
             BadArguments: a value is not a JSON object.
-            NotImplementedError: a put has a time to live; entries of this memory expire on a date.
+            NotImplementedError: a put has a time to live, which this store does not support.
             PendingReview: the owner must approve a put or delete first.
-            MunimentError: gates, quotas or the policy reject it, or the memory cannot be used.
+            MunimentError: the policy or a check rejects a put or delete, or the memory cannot be used.
         """
         return self._execute(list(ops))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Execute operations in a thread; if its task is cancelled, nothing is put after that."""
+        """Execute operations like `batch`, in a thread.
+
+        If the awaiting task is cancelled, nothing is written after that.
+        """
         return await run_in_thread(partial(self._execute, list(ops)))
 
     def _execute(self, ops: Sequence[Op], cancel: Cancel | None = None) -> list[Result]:
@@ -152,7 +162,16 @@ class MunimentStore(BaseStore):
     def _resolve_item(
         self, namespace: Namespace, key: str, *verbs: Verb
     ) -> tuple[CanonicalPath, Kind | None]:
-        """Return the path and kind of an item: of the encoded key, or of the key itself if it is a file."""
+        """Return the path of an item, and the kind of the file there.
+
+        The name of the file is the encoded key. If only a file with the unencoded key exists, return its
+        path.
+
+        Args:
+            namespace: the namespace of the item.
+            key: the key of the item.
+            verbs: the policy must grant one of them; empty: the path must be visible.
+        """
         scope, labels = (self._scope, namespace) if self._scope else (Scope(namespace[0]), namespace[1:])
         if scope not in self._context.roots:
             choice = " or ".join(self._context.roots)
@@ -173,7 +192,7 @@ class MunimentStore(BaseStore):
         return encoded
 
     def _read_key(self, path: CanonicalPath) -> tuple[Namespace, str] | None:
-        """Return the namespace and key of an entry; None if its path cannot be one of an item."""
+        """Return the namespace and key of an entry; None if its path cannot be the path of an item."""
         folder, _, name = path.rel.rpartition("/")
         labels = tuple(map(decode_name, folder.split("."))) if folder else ()
         namespace = labels if self._scope else (path.scope, *labels)
@@ -194,7 +213,7 @@ class MunimentStore(BaseStore):
     def _load_item(
         self, namespace: Namespace, key: str, path: CanonicalPath
     ) -> tuple[StoredEntry, dict[str, Any]] | None:
-        """Return an entry and the fields of its item; None if it is withheld, expired, or deleted (L4)."""
+        """Return an entry with the fields of its item; None if the entry is withheld, expired or deleted."""
         try:
             stored = self._entries.read(path)
         except (PathEscape, Refusal, ToolError):
@@ -234,7 +253,10 @@ class MunimentStore(BaseStore):
         ]
 
     def _score_entries(self, query: str) -> dict[str, float]:
-        """Return scores of recalled entries: 1, 1/2, 1/3, …, since recall has an order but no scores."""
+        """Return a score for each entry that helps with a query: 1, 1/2, 1/3 and so on.
+
+        Recall returns the entries in order, but without scores.
+        """
         recalled = self._memory.recaller.recall(
             query,
             scopes=self._scope and [self._scope],
@@ -282,14 +304,16 @@ _WRITE_VERBS: Final = (Verb.CREATE, Verb.MODIFY)
 
 
 def _check_operation(op: Op) -> None:
-    """Check that an operation is valid, also if it was not created by `put`, which checks its arguments."""
+    """Raise an error if an operation is invalid, even if it was created without the methods of the store."""
     validate_op_namespace(op)
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
         raise ValueError(f"Unknown operation type: {type(op)}")  # noqa: TRY004  as other stores do
     if isinstance(op, GetOp | PutOp) and not op.namespace:
         raise InvalidNamespaceError("Namespace cannot be empty.")
     if isinstance(op, PutOp) and op.ttl is not None:
-        raise NotImplementedError("a time to live is not supported; entries of this memory expire on a date")
+        raise NotImplementedError(
+            "a time to live is not supported, because entries expire on a date; call put without ttl"
+        )
 
 
 def _matches_condition(namespace: Namespace, condition: MatchCondition) -> bool:

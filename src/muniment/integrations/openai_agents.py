@@ -1,18 +1,20 @@
 """Provide the memory as function tools of the OpenAI Agents SDK: `muniment[openai-agents]`.
 
+    import muniment
     from agents import Agent
     from muniment.integrations.openai_agents import tools
 
     with muniment.open(".") as memory:
         agent = Agent(name="assistant", tools=tools(memory))
 
-O1 Every call returns text: a failed tool returns the error with its code, and does not end the run.
+O1 Every call returns text. A tool that fails returns the error with its code, and does not end the run.
 O2 Memory text is between marks that it cannot imitate. No result contains a host path.
-O3 A remembered fact has at most the trust that the caller gives; entries of a higher trust are not forgotten.
-O4 Only entries that the model has seen in a preview are forgotten: the digest identifies the preview.
+O3 A remembered fact has at most the trust that the caller of `tools` gives. Entries with a higher trust are
+   not forgotten.
+O4 Only entries that the model has seen in a preview are forgotten; the digest identifies the preview.
 
-The SDK traces arguments and results of tools, and sends them to OpenAI if there is a key for that. Disable it
-with `RunConfig(tracing_disabled=True)`. Attacked in tests/surface/library/test_agents_tools.py.
+The SDK traces arguments and results of tools, and sends them to OpenAI if it has a key for that. To disable
+this, use `RunConfig(tracing_disabled=True)`. Attacked in tests/surface/library/test_agents_tools.py.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ try:
     from agents import FunctionTool
     from agents.tool_context import ToolContext
 except ImportError:
-    raise ImportError("this needs openai-agents 0.24: pip install 'muniment[openai-agents]'") from None
+    raise ImportError(
+        "this module needs openai-agents 0.24; run: pip install 'muniment[openai-agents]'"
+    ) from None
 
 PREVIEW_CHARS: Final = 200
 """Maximum characters of each entry in a preview."""
@@ -48,7 +52,7 @@ PREVIEW_CHARS: Final = 200
 class _Tool(Frozen):
     @abstractmethod
     def execute(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
-        """Execute the call; return text for the model; raise as the memory."""
+        """Execute the call, and return text for the model; raise the errors of the memory."""
 
 
 class _Remember(_Tool):
@@ -108,11 +112,12 @@ class _Forget(_Tool):
 
 
 def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionTool]:
-    """Create the tools `remember`, `recall`, `show` and `forget` for an agent.
+    """Return the tools `remember`, `recall`, `show` and `forget` for an agent.
 
     Args:
-        memory: owned by the caller, who closes it after the last run.
-        trust: of remembered facts. Give a higher trust than `agent` only if a person chose every word.
+        memory: an open memory; the caller closes it after the last run.
+        trust: the trust of facts that the agent remembers. Give a higher trust than `agent` only if a person
+            chose every word.
 
     Raises:
         ValueError: the trust is unknown.
@@ -139,10 +144,10 @@ def _create_tool(arguments_type: type[_Tool], memory: Memory, trust: Trust) -> F
 
 
 def _parse_arguments(arguments: str) -> dict[str, Any]:
-    """Parse the arguments of a call.
+    """Return the arguments of a call, parsed from JSON.
 
     Raises:
-        ToolProblem: they are not a JSON object.
+        ToolProblem: the text is not a JSON object.
     """
     try:
         found = json.loads(arguments or "{}")

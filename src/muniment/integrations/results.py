@@ -1,12 +1,10 @@
-"""Create the texts for a foreign model: memory text, argument errors and failures.
+"""Create texts for the model of another program: quoted memory, wrong arguments, failures. Needs no SDK.
 
 T1 Memory text is between marks that it cannot imitate.
-T2 Arguments are validated strictly: an unknown field, a string in place of a number, or `"true"` for true is
-   an error. The message describes it, and quotes of the input only a field's name.
-T3 A failure is reported by its code and a text without host paths. An unexpected error is reported without
-   details; the log contains them.
-
-A separate module, since it needs no SDK.
+T2 Arguments are checked strictly: an unknown field, a string instead of a number, or `"true"` instead of true
+   is an error. The message describes the error; of the input, it quotes only the name of the field.
+T3 A failure is reported by its code and a text without host paths. Of an unexpected error, only the log has
+   the details.
 """
 
 from __future__ import annotations
@@ -48,19 +46,19 @@ DATA: Final = (
 """The text before quoted memory, as in a recall."""
 
 _MISTAKES: Final = 5
-"""Maximum mistakes in arguments that a message lists."""
+"""Maximum number of mistakes in arguments that one message lists."""
 
 _NAME_CHARS: Final = 60
-"""Maximum quoted characters of an unknown field's name."""
+"""Maximum characters of an unknown field's name that a message quotes."""
 
 A = TypeVar("A", bound=BaseModel)
 
 
 class ToolProblem(Exception):
-    """The failure of a tool call; the model receives the text and the code.
+    """The failure of a tool call; the model receives its text and its code.
 
     Attributes:
-        code: stable.
+        code: the stable code of the failure.
     """
 
     def __init__(self, code: str, text: str) -> None:
@@ -69,12 +67,12 @@ class ToolProblem(Exception):
 
     @property
     def text_with_code(self) -> str:
-        """Return the text, followed by the code."""
+        """Return the text of the failure, followed by the code in brackets."""
         return f"{self}\n[{self.code}]" if "\n" in str(self) else f"{self} [{self.code}]"
 
 
 def quote_as_data(text: str) -> str:
-    """Return memory text as data between marks, with invisible characters made visible (T1)."""
+    """Return memory text as data between marks, with its invisible characters made visible."""
     return f"{DATA}\n{fence_text(escape_invisible(text), 'memory', create_fence_token())}"
 
 
@@ -82,15 +80,15 @@ def quote_as_data(text: str) -> str:
 
 
 def validate_arguments(name: str, model: type[A], sent: Mapping[str, Any]) -> A:
-    """Validate the arguments of a tool call (T2).
+    """Return the validated arguments of a tool call; unknown fields and wrong types are errors.
 
     Args:
-        name: of the tool, for the message.
-        model: of its arguments.
+        name: the name of the tool, for the message.
+        model: the class of the arguments.
         sent: the arguments as received.
 
     Raises:
-        ToolProblem: they are invalid.
+        ToolProblem: the arguments are invalid; the message lists the mistakes.
     """
     sent = normalize_arguments(sent)
     unknown = sent.keys() - model.model_fields.keys()
@@ -123,12 +121,14 @@ def _create_argument_problem(name: str, model: type[BaseModel], mistakes: Sequen
 def convert_errors(
     defect_event: str, *passed_through: type[Exception], **event_fields: str
 ) -> Iterator[None]:
-    """Convert every exception to a `ToolProblem`, except `BaseException`s such as a cancellation (T3).
+    """Convert each error in the block to a `ToolProblem`; log an unexpected error.
+
+    A cancellation, and any other `BaseException` that is not an `Exception`, is raised unchanged.
 
     Args:
-        defect_event: log event for an unexpected error.
-        passed_through: protocol errors that are raised unchanged.
-        event_fields: fields of that log event.
+        defect_event: the name of the log event for an unexpected error.
+        passed_through: classes of errors that are raised unchanged.
+        event_fields: fields of the log event.
     """
     try:
         yield
@@ -142,7 +142,7 @@ def convert_errors(
 
 
 def create_problem(error: MunimentError) -> ToolProblem:
-    """Return the problem that a model receives for an error (T3)."""
+    """Return the failure that a model receives for an error: its code and a text without host paths."""
     match error:
         case StoreConflict() | UndoOverlap() | PendingReview():
             text = quote_as_data(str(error))  # The text contains file names.

@@ -1,11 +1,14 @@
-"""Convert namespaces, keys and values of a store to folders, names and entries. Separate: needs no SDK. Pure.
+"""Convert namespaces, keys and values of a store to folders, file names and entries, and back.
 
-V1 `decode_name(encode_name(text)) == text` for every text; different texts have different names, also if case
-   is ignored.
-V2 A value is returned exactly as it was stored. The entry is markdown that a user can read and search finds:
-   the text in one of `TEXT_KEYS` is the body, and all other members follow in a block of JSON.
-V3 An entry that no store wrote is also a value: `{"content": its text}`. The same applies to an entry whose
-   block was edited so that it can no longer be read.
+Pure. Separate from `langgraph.py`, because this module needs no SDK.
+
+V1 `decode_name(encode_name(text)) == text` for every text. Different texts have different names, even on a
+   file system that ignores case.
+V2 A value is returned exactly as it was stored. Its entry is markdown that users can read and that search
+   finds. The text under one of `TEXT_KEYS` becomes the body; all other members of the value follow in a block
+   of JSON.
+V3 An entry that no store wrote is returned as the value `{"content": its text}`. So is an entry whose block
+   of JSON was edited and can no longer be read.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ from muniment.operations.entries import build_file_text
 from muniment.policy.grammar import find_lookalike
 
 TEXT_KEYS: Final = ("content", "text", "memory", "data")
-"""Common keys for the text of a value; the first that exists is used."""
+"""Common keys for the main text of a value; the first key that a value has is used."""
 
 KEY: Final = "value"
-"""Front matter key for the format of the body: `text` or another of `TEXT_KEYS`, `json`, or both joined by a
-plus; without it the body is the content.
+"""Front matter key that describes the body of an entry.
+
+Its value is one of `TEXT_KEYS` (the body is the text under this key), `json` (the body is a block of JSON),
+or both joined by a plus. Without this front matter key, the body is the text under `content`.
 """
 
 _JSON: Final = "json"
@@ -37,19 +42,19 @@ _BLOCK_START, _BLOCK_END = "```json\n", "\n```\n"
 _EMPTY: Final = "="
 _ESCAPED: Final = re.compile("=([0-9a-f]{2}(?:=[0-9a-f]{2})*)")
 _MAX_DEPTH: Final = 64
-"""Maximum nesting of values; far below the limit of the parser."""
+"""Maximum nesting of a value; the parser of JSON would allow more."""
 
 _MAX_BITS: Final = 8_192
-"""Maximum bits of an integer; Python refuses to parse one of more than about 14 000."""
+"""Maximum bits of an integer; Python cannot parse an integer of more than about 14 000 bits."""
 
 # -- names -------------------------------------------------------------------------------------------
 
 
 def encode_name(text: str) -> str:
-    """Return the name of a file or folder, without suffix, for a key or label (V1).
+    """Return the name of a file or folder, without suffix, for a key of a store or a label of a namespace.
 
-    Lower-case letters, digits, `-` and `_` are unchanged. Other characters become `=` and two hexadecimal
-    digits for each byte of UTF-8, such as `user=3a123`.
+    Lower-case letters, digits, `-` and `_` stay unchanged. Any other character becomes `=` and two
+    hexadecimal digits for each byte of UTF-8: `user:123` becomes `user=3a123`.
 
     Raises:
         BadArguments: the text contains an unpaired surrogate.
@@ -71,7 +76,7 @@ def encode_name(text: str) -> str:
 
 
 def decode_name(name: str) -> str:
-    """Return the key or label of a name (V1), also for a name that was not escaped."""
+    """Return the key or label from which `encode_name` created a name; return other names unchanged."""
     if name == _EMPTY:
         return ""
     try:
@@ -92,10 +97,10 @@ def _escape(char: str) -> str:
 
 
 def create_entry_text(value: Mapping[str, Any]) -> str:
-    """Return the text of an entry for a value (V2).
+    """Return the text of an entry that contains a value.
 
     Raises:
-        BadArguments: it is not a JSON object; the message contains the invalid part.
+        BadArguments: the value cannot be represented in JSON; the message describes the invalid part.
     """
     _check_json(value, "value", 0)
     key = next((each for each in TEXT_KEYS if isinstance(value.get(each), str)), None)
@@ -109,7 +114,7 @@ def create_entry_text(value: Mapping[str, Any]) -> str:
 
 
 def read_value(entry: Entry) -> dict[str, Any]:
-    """Return the value of an entry (V2, V3)."""
+    """Return the value that an entry contains; for an entry that no store wrote, `{"content": its text}`."""
     fields = () if entry.front is None else entry.front.fields
     kinds = next((each.first.strip() for each in fields if each.key == KEY), TEXT_KEYS[0]).split("+")
     try:
@@ -128,7 +133,7 @@ def read_value(entry: Entry) -> dict[str, Any]:
 
 
 def collect_strings(value: object) -> str:
-    """Return all strings in a value, one per line and unescaped, for the gates."""
+    """Return all keys and strings in a value, one per line and unescaped, so that they can be checked."""
     match value:
         case str():
             return value
@@ -141,7 +146,7 @@ def collect_strings(value: object) -> str:
 
 
 def _split_body(body: str) -> tuple[str, dict[str, Any]]:
-    """Return the text before the last block of JSON, and the object in the block.
+    """Return the text before the block of JSON at the end of a body, and the object in the block.
 
     Raises:
         ValueError: the body does not end with such a block.
@@ -197,7 +202,14 @@ _ORDERS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 def matches(found: Any, wanted: Any) -> bool:
-    """Return whether a value matches a filter; as in `InMemoryStore`, but a string is never an error.
+    """Return whether a value matches a filter.
+
+    The result is the same as in LangGraph's `InMemoryStore`, but comparing a string with a number is not an
+    error.
+
+    Args:
+        found: the value.
+        wanted: the filter: a value, or an object with operators such as `{"$gt": 3}`.
 
     Raises:
         ValueError: the filter contains an unknown operator.

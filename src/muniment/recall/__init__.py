@@ -1,1 +1,1 @@
-"""Find the entries that help in a conversation, and inject them without making it wait."""
+"""Find the entries that help in a conversation, and inject them without delaying the conversation."""

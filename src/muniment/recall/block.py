@@ -1,12 +1,13 @@
 """Format entries as data for a model, between marks that no text inside can close. Pure.
 
-- K1. All text of an entry, including its name and its path, is between the marks; the token in them is
-  random, and unknown to the author of the entry.
-- K2. The text of an entry is indented, so that none of its lines can begin a bullet.
-- K3. The complete text takes at most the token budget; an entry is shortened before it is left out, and never
+- K1. All text of an entry, including its name and its path, is between the marks. The marks contain a random
+  token that the author of an entry cannot know.
+- K2. The text of an entry is indented. Therefore none of its lines can look like the beginning of another
+  entry.
+- K3. The complete text takes at most the token budget. An entry is shortened before it is omitted, and never
   cut inside fenced code or a character.
 
-Not guaranteed: that a model obeys the block.
+Not guaranteed: that a model treats the text as data.
 
 Attacked in tests/units/recall/test_block.py.
 """
@@ -30,13 +31,13 @@ Count = Callable[[str], int]
 """Function that counts the tokens of a text."""
 
 MAX_ENTRY_CHARS: Final = 1_200
-"""Maximum characters of one entry's text."""
+"""Maximum characters of the text of one entry."""
 
 _MIN_ENTRY_CHARS: Final = 150
-"""An entry that would be cut to fewer characters is left out."""
+"""Minimum characters of a shortened entry; an entry that must be shorter is omitted."""
 
 _BYTES_PER_TOKEN: Final = 3
-"""UTF-8 bytes of a token: fewer than any tokenizer in use needs for prose, so the estimate is high."""
+"""UTF-8 bytes that count as one token. Tokenizers need fewer tokens for prose, so the estimate is high."""
 
 HEADING: Final = "## Relevant Memory"
 
@@ -51,7 +52,7 @@ Notes of the owner of this memory for every conversation; follow them if they ap
 
 
 def estimate_tokens(text: str) -> int:
-    """Return the estimated tokens of a text: a third of its bytes, which is a high estimate."""
+    """Return an estimate of the tokens of a text: a third of its bytes, which is more than models need."""
     return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 
@@ -63,18 +64,17 @@ def build_block(
     count: Count = estimate_tokens,
     weight: Weight = weigh_equally,
 ) -> Recalled:
-    """Return a block with as much of `entries`, in order, as `budget` tokens allow (K1 to K3).
+    """Return a result with the entries and their text between marks, within a budget.
+
+    Entries are shortened to fit; if an entry does not fit, this entry and all later ones are omitted.
 
     Args:
-        entries: the most important first, each with its complete body.
-        budget: tokens.
-        token: random text.
-        now: the time for ages.
+        entries: the most important first, each with its complete text.
+        budget: maximum tokens of the whole text.
+        token: random text for the marks.
+        now: the time, to compute the ages of entries.
         count: counts tokens.
-        weight: relevance of passages, see `cut_excerpt`.
-
-    Returns:
-        The entries in the block with their text in it; the last ones are left out first.
+        weight: returns the relevance of a passage, see `cut_excerpt`.
     """
 
     def format_title(entry: RecalledEntry) -> str:
@@ -94,7 +94,9 @@ def build_system_block(
     count: Count = estimate_tokens,
     weight: Weight = weigh_equally,
 ) -> Recalled:
-    """Return a block as `build_block`, for a system prompt: without marks, the same text for each call.
+    """Return a result like `build_block`, but without marks, for a system prompt.
+
+    For the same entries, the text is always the same.
 
     Raises:
         ValueError: the trust of an entry is not `owner`.
@@ -143,7 +145,7 @@ def _fit_entries(
 
 
 def _format_bullet(title: str, body: str) -> str:
-    """Return a bullet of an entry (K2)."""
+    """Return one entry as a bullet: a title line, and the indented text."""
     return "\n".join([f"- {title}", *(f"  {line}" if line.strip() else "" for line in body.splitlines())])
 
 
@@ -156,7 +158,12 @@ def _format_name(entry: RecalledEntry) -> str:
 
 
 def format_age(at: datetime, now: datetime) -> str:
-    """Return how long ago something was written, in the largest unit of which it is at least one."""
+    """Return the time since something was written, in years, months or days, such as `2 days ago`.
+
+    Args:
+        at: when it was written.
+        now: the current time.
+    """
     days = max(timedelta(), now - at).days
     for unit, length in (("year", 365), ("month", 30), ("day", 1)):
         if count := days // length:

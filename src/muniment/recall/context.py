@@ -1,17 +1,18 @@
 """Select the parts of a memory that a conversation starts with, for any query.
 
-Three tiers with separate budgets; the first tier with room for an entry injects it, once:
+There are three tiers, each with its own budget of tokens. The first tier that has room for an entry injects
+it, and no other tier injects it again:
 
-1. *system*: entries of the scope `user` with trust `owner`, and the owner's sentences of mixed entries, for
-   the system prompt. Text of lower trust never gets into it.
-2. *project*: all other entries, fenced as data, for the first message of the user. Entries of trust
-   `external` come last: any number of them takes the place of no other entry.
-3. *just in time*: other entries about a path that the conversation touches: a folder or keyword of the entry
-   is the name of the file, or of a folder above it.
+1. *system*: entries of the scope `user` with trust `owner`, for the system prompt. Of an entry with mixed
+   trust, only the owner's sentences are used. Text of lower trust never gets into the system prompt.
+2. *project*: all other entries, marked as data, for the first message of the user. Entries of trust
+   `external` come last, so that they never displace other entries.
+3. *just in time*: other entries about a file that the conversation touches. Such an entry has a folder or
+   keyword that is the name of the file or of a folder above it.
 
-Entries that have ended, according to their text, are in neither of the first two; a recall still finds them.
-In the first two, pinned entries (in the folder `pinned/`) come first, then the newest. The system part is the
-same text as long as the memory is unchanged, so that a provider can cache it.
+The first two tiers omit entries that no longer apply according to their text; a recall still finds these. In
+both tiers, pinned entries (in the folder `pinned/`) come first, then the newest. While the memory is
+unchanged, the system part is always the same text, so that a provider can cache it.
 
 Attacked in tests/units/recall/test_context.py.
 """
@@ -41,13 +42,15 @@ from muniment.types import Recalled
 from muniment.types.keys import EntryKey, RootKey
 
 PINNED_FOLDER: Final = "pinned"
-"""The folder of a scope whose entries come first, in any spelling of its name; policies protect it."""
+"""The folder of a scope whose entries come first. Upper and lower case do not matter. Policies protect the
+folder.
+"""
 
 MAX_LISTED: Final = 100
-"""Maximum entries of a listing; no budget has room for more."""
+"""Maximum number of entries that a listing returns; no budget has room for more."""
 
 MAX_PATH_CHARS: Final = 4_096
-"""Characters of a workspace path: the maximum of Linux; a longer one matches nothing."""
+"""Maximum characters of a workspace path, as in Linux; a longer path matches no entry."""
 
 _MAX_FOLDERS: Final = 12
 
@@ -75,15 +78,18 @@ def list_entries(
     *,
     mixed: bool = False,
 ) -> list[Hit]:
-    """Return the entries of some roots and trusts: pinned first, then the newest; at most `MAX_LISTED`.
+    """Return the entries of some roots with certain trusts: pinned ones first, then the newest.
+
+    At most `MAX_LISTED` entries are returned.
 
     Args:
-        catalog: up to date.
+        catalog: an up-to-date catalog.
         roots: the roots to list.
-        trusts: by the rows; code that displays an entry checks the ledger (`reading.py`).
-        now: ISO-8601 UTC; entries that have expired or ended by then are not listed.
+        trusts: the trusts to list, as the rows contain them; code that displays an entry checks its trust in
+            the ledger (`reading.py`).
+        now: the time, ISO-8601 UTC; entries that have expired or ended by then are not listed.
         deadline: the time limit.
-        mixed: also list entries of any trust that have sentences of the owner.
+        mixed: also list entries of any trust that contain sentences of the owner.
 
     Raises:
         ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
@@ -103,16 +109,17 @@ def find_by_path(
     now: str,
     deadline: Deadline,
 ) -> list[Hit]:
-    """Return the entries with a folder or keyword that is the name of a path's file or of a folder above.
+    """Return the entries about a file.
 
-    The innermost `_MAX_FOLDERS` folders of the path count, and the best `MAX_LISTED` entries.
+    A folder or keyword of such an entry is the name of the file or of a folder above it. Only the innermost
+    `_MAX_FOLDERS` names of the path count. At most `MAX_LISTED` entries are returned.
 
     Args:
-        catalog: up to date.
-        stemmer: the caller closes it.
+        catalog: an up-to-date catalog.
+        stemmer: cuts words; the caller closes it.
         roots: the roots to search.
-        unsafe_path: of a workspace file, absolute or not; only compared, never opened.
-        now: ISO-8601 UTC; entries that have expired by then are not listed.
+        unsafe_path: the path of a workspace file, absolute or relative; only compared, never opened.
+        now: the time, ISO-8601 UTC; entries that have expired by then are not returned.
         deadline: the time limit.
 
     Raises:
@@ -140,21 +147,23 @@ GLOBAL_SCOPE: Final = Scope("user")
 """The scope of the owner's facts that apply to all work."""
 
 SEPARATOR: Final = "\n\n---\n\n"
-"""Text between the system prompt of a host and the memory's part."""
+"""Text between the host's system prompt and the part of the memory in it."""
 
 _MAX_READ: Final = 40
-"""Maximum entries of a tier that are read; no budget has room for more."""
+"""Maximum number of entries that are read for a tier; no budget has room for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Tokens that a memory may take of a conversation.
+    """The tokens that the memory may use in a conversation.
 
     Attributes:
-        system, project, just_in_time: of these tiers, until the conversation is compacted.
-        recalled: of each recall.
-        share: share of the model's limit; if all together exceed it, an event is logged.
-        results: of tool results in the history; older ones are shortened. None: no limit.
+        system, project, just_in_time: the tokens of each tier (`recall.context`), until the conversation is
+            compacted.
+        recalled: the tokens of each recall.
+        share: a share of the model's token limit; if the memory uses more in total, an event is logged.
+        results: the tokens of tool results in the history; if they take more, older ones are shortened. None:
+            no limit.
     """
 
     system: int = 1_000
@@ -166,12 +175,13 @@ class Budgets:
 
 
 class StaticContext:
-    """The three tiers for one conversation. Threads may share one.
+    """The three tiers of entries for one conversation, see the module. Threads may share it.
 
     Args:
-        recaller: the caller closes it.
-        budgets: of the tiers.
-        injected: entries that the project tier injected into this conversation; None: not injected yet.
+        recaller: searches the memory; the caller closes it.
+        budgets: the tokens of each tier.
+        injected: entries that the project tier injected earlier into this conversation; None: not injected
+            yet.
     """
 
     def __init__(
@@ -185,11 +195,11 @@ class StaticContext:
         self._is_project_due = injected is None
 
     def refresh(self, deadline: Deadline) -> None:
-        """Read the system and project tiers again; the project tier too, because it may be injected again.
+        """Read the system and project tiers again; if an error occurs, a tier stays unchanged.
 
-        After an error they stay unchanged.
+        The project tier is also read if it was already injected, because a compaction may require it again.
 
-        Cost: reading some dozen files; so it runs on a thread, or before a conversation.
+        Cost: reading some dozen files; therefore call this on a thread, or before the conversation.
         """
         system = self._recaller.run_with_roots(
             lambda roots: self._read_system(roots, deadline), [GLOBAL_SCOPE], deadline
@@ -207,13 +217,16 @@ class StaticContext:
 
     @property
     def system(self) -> Recalled:
-        """Return the system tier."""
+        """Return the entries and the text of the system tier."""
         with self._lock:
             return self._system
 
     @property
     def keys(self) -> frozenset[EntryKey]:
-        """Return the entries of the first two tiers that were injected or are about to be."""
+        """Return the entries of the system and project tiers that were injected or will be injected.
+
+        Entries of which the system tier contains only a part are not included.
+        """
         with self._lock:
             return (
                 self._complete_keys
@@ -223,15 +236,15 @@ class StaticContext:
 
     @property
     def injected_project(self) -> frozenset[EntryKey] | None:
-        """Return the entries that the project tier injected; None: it was not injected yet."""
+        """Return the entries that the project tier injected; None if it was not injected yet."""
         with self._lock:
             return None if self._is_project_due else self._injected_project
 
     def take_project(self, injected: Collection[EntryKey]) -> Recalled | None:
-        """Return the project tier, once; None: it was already injected, or is still empty.
+        """Return the project tier for injection, once; None if it was already injected, or has no entries.
 
         Args:
-            injected: entries that the conversation received elsewhere, which are left out.
+            injected: entries that the conversation received in other ways; they are omitted.
         """
         with self._lock:
             if not self._is_project_due:
@@ -245,19 +258,22 @@ class StaticContext:
         return project
 
     def reset_project(self) -> None:
-        """Mark the project tier for injection again, because the conversation lost the injected text."""
+        """Allow the project tier to be injected again.
+
+        Call this when the conversation no longer contains the text of this tier.
+        """
         with self._lock:
             self._is_project_due, self._injected_project = True, frozenset()
 
     def find_for_paths(
         self, unsafe_paths: Sequence[str], exclude: Collection[EntryKey], budget: int, deadline: Deadline
     ) -> Recalled:
-        """Return the entries of the third tier for some paths.
+        """Return the entries about some files (tier *just in time*).
 
         Args:
-            unsafe_paths: of workspace files; only compared.
+            unsafe_paths: paths of workspace files; only compared, never opened.
             exclude: entries that were already injected.
-            budget: tokens.
+            budget: maximum tokens.
             deadline: the time limit.
         """
         recaller = self._recaller
@@ -304,12 +320,12 @@ class StaticContext:
 
     @property
     def _complete_keys(self) -> frozenset[EntryKey]:
-        """Return the entries that the system tier contains completely."""
+        """Return the entries of the system tier, except those of which it contains only some sentences."""
         return self._system.keys - self._mixed
 
 
 def _read_entries(hits: Callable[[], Sequence[Hit]], reader: RootReader) -> list[ReadEntry]:
-    """Read the entries of some hits; search and read once more if files differ from their rows."""
+    """Read the displayable entries of some hits; if files differ from their rows, search and read again."""
 
     def list_displayable() -> list[Hit]:
         return [hit for hit in hits() if reader.can_display(hit.key.root, hit.key.rel)]

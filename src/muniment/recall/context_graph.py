@@ -1,13 +1,14 @@
-"""Store the context of a conversation as ordered nodes that several threads may change without lost updates.
+"""Store the messages of a conversation as ordered nodes that several threads may change without lost updates.
 
-- G1. Code under the graph's lock (`edit`) sees all nodes as they are, and no other thread changes them.
-- G2. Slow work uses a *snapshot* and a proposal: it claims every node of the snapshot with its content at
-  that time. If all of them are unchanged and still adjacent, the new nodes replace them. If one was changed
-  or removed, or another one was inserted, nothing changes. Newer content is never overwritten. This is
-  *ancestral replacement*: optimistic concurrency with proof of the known state.
+- G1. While `edit` runs a function, it sees all current nodes, and no other thread changes them.
+- G2. Slow work, such as a summary, uses a *snapshot* of some nodes and later proposes new nodes for them. The
+  new nodes replace the old ones only if all nodes of the snapshot are unchanged and still adjacent. If one of
+  them was changed or removed, or another node was inserted between them, nothing changes. Therefore newer
+  content is never overwritten. This is called *ancestral replacement*: optimistic concurrency with proof of
+  the known state.
 - G3. A node keeps its id while its content changes; its digest identifies the content. Messages are not
   copied: a message that is changed in place after a snapshot is a change like any other.
-- G4. Nodes that were not changed or replaced keep their order, and ids are unique.
+- G4. Ids are unique, and nodes that were not changed or replaced keep their order.
 
 Attacked in tests/models/test_context_graph.py.
 """
@@ -28,16 +29,16 @@ from muniment.recall.block import Count, estimate_tokens
 from muniment.recall.messages import Message, read_field, read_text
 
 MAX_SHORTENED_CHARS: Final = 400
-"""Characters that remain of an old tool result: enough to show its subject."""
+"""Characters that remain of an old tool result when it is shortened: enough to show its subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextNode:
-    """Messages that stay together: a message, or one with tool calls and their results.
+    """Messages that must stay together: a message, or a message with tool calls and their results.
 
     Attributes:
-        id: unique in its graph.
-        messages: JSON values.
+        id: the id of the node, unique in its graph.
+        messages: the messages as JSON values.
     """
 
     id: str
@@ -45,9 +46,9 @@ class ContextNode:
 
     @property
     def digest(self) -> Digest:
-        """Return the digest of its current messages.
+        """Return the digest of the current messages of the node.
 
-        Cost: linear in their length.
+        Cost: linear in the length of the messages.
         """
         text = json.dumps(self.messages, sort_keys=True, ensure_ascii=False, default=str)
         return digest(text.encode("utf-8", "surrogatepass"))
@@ -55,11 +56,11 @@ class ContextNode:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Nodes that were adjacent when the snapshot was created by `ContextGraph.snapshot`.
+    """Adjacent nodes with their content at one time, from `ContextGraph.snapshot`.
 
     Attributes:
-        nodes: in order.
-        digests: of each, at that time.
+        nodes: the nodes, in order.
+        digests: the digest of each node when the snapshot was created.
     """
 
     nodes: tuple[ContextNode, ...]
@@ -67,19 +68,20 @@ class Snapshot:
 
 
 Edit = Callable[[tuple[ContextNode, ...]], Iterable[ContextNode]]
-"""Function from the current nodes to the new nodes; quick, since all threads wait for it. It may read the
-graph.
+"""Function that gets the current nodes and returns the new nodes.
+
+It must be quick, because all threads wait for it. It may read the graph.
 """
 
 
 class ContextGraph:
-    """Ordered nodes. Threads may share one.
+    """The ordered nodes of a conversation. Threads may share one graph.
 
     Args:
         nodes: the initial nodes.
 
     Raises:
-        ValueError: two of them have the same id.
+        ValueError: two initial nodes have the same id.
     """
 
     def __init__(self, nodes: Iterable[ContextNode] = ()) -> None:
@@ -90,7 +92,7 @@ class ContextGraph:
         self._nodes = _index_by_id(nodes)
 
     def nodes(self) -> tuple[ContextNode, ...]:
-        """Return the nodes, in order."""
+        """Return the current nodes, in order."""
         with self._lock:
             return tuple(self._nodes.values())
 
@@ -99,10 +101,10 @@ class ContextGraph:
         return [message for node in self.nodes() for message in node.messages]
 
     def append(self, messages: Sequence[Message]) -> ContextNode:
-        """Add a node at the end.
+        """Add a node with `messages` at the end, and return it.
 
         Raises:
-            RuntimeError: called by an edit.
+            RuntimeError: the function of an `edit` called this method.
         """
         with self._lock_for_change():
             node = self._create_node(messages)
@@ -110,21 +112,21 @@ class ContextGraph:
             return node
 
     def edit(self, edit: Edit) -> None:
-        """Change the nodes at once (G1).
+        """Replace all nodes by the nodes that `edit` returns; no other thread changes the graph meanwhile.
 
         Raises:
             ValueError: two of the new nodes have the same id; nothing is changed.
-            RuntimeError: called by an edit; the outer one would undo it.
-            Exception: any error of `edit`; nothing is changed.
+            RuntimeError: the function of another `edit` called this method.
+            Exception: an error of `edit`; nothing is changed.
         """
         with self._lock_for_change():
             self._nodes = _index_by_id(edit(tuple(self._nodes.values())))
 
     def snapshot(self, nodes: Sequence[ContextNode] | None = None) -> Snapshot:
-        """Create a snapshot of nodes for slow work.
+        """Return a snapshot of nodes, for slow work that later replaces them with `propose`.
 
         Args:
-            nodes: some adjacent nodes of `nodes()` in order; None: all of them.
+            nodes: adjacent nodes from `nodes()`, in order; None: all nodes.
 
         Cost: linear in the length of their messages.
         """
@@ -132,17 +134,21 @@ class ContextGraph:
         return Snapshot(found, tuple(node.digest for node in found))
 
     def propose(self, snapshot: Snapshot, contents: Sequence[Sequence[Message]]) -> tuple[str, ...]:
-        """Replace the nodes of a snapshot by nodes with `contents` (G2).
+        """Replace the nodes of a snapshot, if they have not changed since; otherwise change nothing.
 
-        An empty snapshot claims nothing, so it always succeeds: the nodes are appended.
+        If the snapshot is empty, append the new nodes.
+
+        Args:
+            snapshot: the nodes to replace.
+            contents: the messages of each new node.
 
         Returns:
-            The ids of nodes that differ from the snapshot; empty: the nodes were replaced.
+            The ids of the nodes that differ from the snapshot; empty if the nodes were replaced.
 
         Raises:
-            RuntimeError: called by an edit.
+            RuntimeError: the function of an `edit` called this method.
 
-        Cost: linear in the number of nodes, and in the length of the messages that are claimed or added.
+        Cost: linear in the number of nodes, and in the length of the replaced and the new messages.
         """
         claimed = tuple(node.id for node in snapshot.nodes)
         with self._lock_for_change():
@@ -175,9 +181,9 @@ class ContextGraph:
 
 
 def truncate_results(node: ContextNode, limit: int) -> ContextNode:
-    """Return a node with tool results of at most `limit` characters, for use in an `edit`.
+    """Return a node whose tool results have at most `limit` characters, for use in an `edit`.
 
-    A result that was shortened before stays unchanged.
+    A result that was shortened to this limit before stays unchanged.
     """
     return ContextNode(node.id, tuple(_shorten_result(message, limit) for message in node.messages))
 
@@ -185,10 +191,10 @@ def truncate_results(node: ContextNode, limit: int) -> ContextNode:
 def limit_results(
     nodes: Sequence[ContextNode], budget: int, count: Count = estimate_tokens
 ) -> list[ContextNode]:
-    """Return nodes whose tool results take `budget` tokens.
+    """Return the nodes, with old tool results shortened so that all results take about `budget` tokens.
 
-    Each older result adds up to `MAX_SHORTENED_CHARS` characters. The results of the newest node that has
-    any stay complete. Shortened results stay shortened.
+    Results are counted from the newest node on. When the budget is used up, each older result is shortened to
+    `MAX_SHORTENED_CHARS` characters. The results of the newest node with results always stay complete.
 
     Cost: a count of every tool result.
     """

@@ -1,21 +1,24 @@
 """Connect a memory with a chat loop: hooks for the host that insert entries into its messages.
 
+The *host* is the program that runs the chat loop. It calls:
+
     conversation.on_user_turn(text)                      # when the message arrives
     messages = conversation.before_turn(messages)        # before the first call of the model
     messages = conversation.after_tools(messages)        # before each call after tool results
 
-- H1. No hook waits for the disk or for a model. The constructor does, up to `FIRST_SECONDS`, and so does
-  `close`: on an event loop, call these on a thread.
-- H2. Nothing is inserted between a call and its results, nor anywhere while a call has no result.
-- H3. At a user's turn the memory comes first among the reminders, which are a separate message before the
-  user's; at tool results it comes after the last one.
-- H4. `before_turn` checks in this order: compaction, pending calls, the host's context, the memory.
-- H5. An entry is injected once, by the part that is first, until it was edited or the history compacted (for
-  an exception see S3 of `session.py`). Only the system part may contain entries that were injected before: it
-  is read again for each turn.
+- H1. No hook waits for the disk or for a model. But the constructor waits up to `FIRST_SECONDS`, and `close`
+  also waits: on an event loop, call them on a thread.
+- H2. Nothing is inserted between a tool call and its results, and nothing while a call has no result.
+- H3. Before the first model call, recalled entries come first among the reminders. The reminders are a
+  separate message before the user's message. After tool calls, entries are inserted after the last result.
+- H4. `before_turn` does these steps in this order: compact the history, stop if a call is pending, insert the
+  entries and the reminders of the host.
+- H5. An entry is injected once, by the first part that has it, until it is edited or the history is compacted
+  (for an exception see S3 of `session.py`). Only the system part may contain entries that were injected
+  before: it is read again for each turn.
 
 Hooks are called by one thread, or from one event loop. They raise errors of their arguments and of the
-caller's `count`, and no errors of the memory.
+caller's `count`, but no errors of the memory.
 
 Attacked in tests/units/recall/test_conversation.py.
 """
@@ -53,22 +56,23 @@ from muniment.types import Recalled, RecalledEntry
 from muniment.types.keys import EntryKey
 
 FIRST_SECONDS: Final = 5.0
-"""Seconds for reading the memory before a conversation; it takes milliseconds, longer for new files."""
+"""Maximum seconds to read the memory before a conversation; it takes milliseconds, more if files are new."""
 
 FACT_CHARS: Final = 300
-"""Characters of an entry that a summary retains."""
+"""Maximum characters of an entry that a summary of the history keeps."""
 
 MAX_FACTS: Final = 40
-"""Entries that a summary retains, the latest ones: about 4000 tokens at most."""
+"""Maximum number of entries that a summary of the history keeps, the latest ones: about 4000 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """The way in which a conversation is compacted.
+    """The options for replacing the older part of a conversation by a summary.
 
     Attributes:
-        limit: tokens that the model accepts.
-        summarise: calls a model for a summary, see `compaction.Summarise`; None: the host compacts.
+        limit: the number of tokens that the model accepts.
+        summarise: calls a model for a summary, see `compaction.Summarise`; None: the caller shortens the
+            history.
     """
 
     limit: int
@@ -76,20 +80,21 @@ class CompactionOptions:
 
 
 class Conversation:
-    """The memory in one chat loop. Close it when done.
+    """The memory of one chat loop. Close it when done.
 
     Args:
-        recaller: the caller closes it.
-        budgets: tokens that the memory may take.
-        compacting: how to compact the history; None: the host does it, and the limit is unknown.
-        choose: see `Recaller.recall`.
-        parent: cancels all running work; the caller closes it.
-        clock: monotonic seconds.
-        state: of an earlier run of the same conversation, from `as_json`. Invalid parts are ignored.
-        repeat_after: tokens, see S3 of `session.py`.
+        recaller: searches the memory; the caller closes it.
+        budgets: the tokens that the memory may use.
+        compacting: how to compact the history; None: the host does it, and the model's limit is unknown.
+        choose: selects among the search results, see `Recaller.recall`.
+        parent: a token that cancels all running work; the caller closes it.
+        clock: returns monotonic seconds.
+        state: the state of an earlier run of the same conversation, from `as_json`. Invalid parts are
+            ignored.
+        repeat_after: tokens after which entries may be injected again, see S3 of `session.py`.
 
     Attributes:
-        session: counts the injected entries.
+        session: the recalls of this conversation, with counts of the injected entries.
 
     Raises:
         OSError: the process has no free descriptor.
@@ -156,30 +161,39 @@ class Conversation:
 
     @property
     def system_part(self) -> str:
-        """Return the text to add to the system prompt; may be empty.
+        """Return the text of the memory to append to the system prompt; may be empty.
 
-        The same text from one `before_turn` to the next; read it after that call.
+        The text changes only in `before_turn`; read it after that call.
         """
         return f"{SEPARATOR}{self._system.text}" if self._system.text else ""
 
     def on_user_turn(self, text: str) -> None:
-        """Start a recall for a new turn, or for a message received mid-loop, and read the tiers again."""
+        """Start a recall for a message of the user, and read the system and project tiers again.
+
+        The message may also arrive during the tool calls of a turn.
+        """
         self._recalled_text, self._had_results = text, False
         self.session.on_user_turn(text, injected=self._static.keys | self._touched.injected)
         if self._refreshing is None or self._refreshing.settled_at is not None:
             self._refreshing = begin_or_log(self.session.prefetch, self._static.refresh)
 
     def on_path(self, unsafe_path: str) -> None:
-        """Look up entries about a workspace file that a tool touches, or the folders above it."""
+        """Report that a tool touches a file; entries about it and the folders above it are looked up.
+
+        Args:
+            unsafe_path: the path of a file in the workspace.
+        """
         self._touched.add(unsafe_path)
 
     def before_turn(self, messages: Sequence[Any], reminders: Sequence[str] = ()) -> list[Message]:
-        """Return the messages for the first model call of a turn (H2 to H4); they become the history.
+        """Return the messages for the first model call of a turn, with entries inserted.
+
+        The host must use the returned messages as its new history.
 
         Args:
-            messages: the history with the user's message: the result of the last hook plus later messages;
-                mappings, or objects of an SDK.
-            reminders: further texts of the host.
+            messages: the messages that the last hook returned, plus all later ones. The last one is the
+                user's message. They are mappings, or objects of an SDK.
+            reminders: further texts of the host to insert.
         """
         history = self._compact(self._read_messages(messages))
         if has_pending_call(history):
@@ -193,7 +207,13 @@ class Conversation:
         return self._leave_history(insert_reminders(history, [*texts, *reminders]))
 
     def after_tools(self, messages: Sequence[Any]) -> list[Message]:
-        """Return the messages for a model call after tool results (H2, H3); they become the history."""
+        """Return the messages for a model call after tool results, with entries inserted.
+
+        The host must use the returned messages as its new history.
+
+        Args:
+            messages: the messages that the last hook returned, plus all later ones.
+        """
         history = self._read_messages(messages)
         if has_pending_call(history):
             return self._leave_history(history)
@@ -206,17 +226,24 @@ class Conversation:
         return self._leave_history(insert_after_results(history, "\n\n".join(texts)) if texts else history)
 
     def abort(self, reason: Reason) -> None:
-        """Cancel the current recall, because the turn ends in another way."""
+        """Cancel the current recall, because the turn ends early.
+
+        Args:
+            reason: the reason to log.
+        """
         self._recalled_text = None
         self.session.abort(reason)
 
     def on_compaction(self) -> None:
-        """Allow entries to be injected again, because a summary replaced the history (H5)."""
+        """Allow entries to be injected again, because a summary replaced the history that contained them."""
         self.session.on_compaction()
         self._reset_tiers()
 
     def on_reset(self) -> None:
-        """Reset the state, because the conversation starts again."""
+        """Cancel the current recall and forget all injected entries.
+
+        Call this when the conversation starts again without its history.
+        """
         self._recalled_text = None
         self.session.on_reset()
         self._facts.clear()
@@ -225,8 +252,8 @@ class Conversation:
     def list_loaded(self) -> dict[str, list[str]]:
         """Return the ids of the entries in the conversation, sorted, by the part that injected them.
 
-        The ids are those of `RecalledEntry.id`; `recalled` are the entries for messages. All are empty if the
-        ledger cannot be read; an event is logged.
+        The parts are `system`, `project`, `just_in_time`, and `recalled` for the entries that recalls found.
+        An id is `RecalledEntry.id`. If the ledger cannot be read, log an event and return empty lists.
 
         Cost: a query of the ledger per scope.
         """
@@ -239,7 +266,10 @@ class Conversation:
         return {name: self._recaller.list_ids(keys) for name, keys in parts.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state that a later run needs. Like the history, it contains text of entries."""
+        """Return the state that a later run of this conversation needs.
+
+        Like the history, the state contains text of entries.
+        """
         injected_project = self._static.injected_project
         return {
             **self.session.as_json(),
@@ -250,7 +280,7 @@ class Conversation:
         }
 
     def close(self) -> None:
-        """Cancel the running work, as `RecallSession.close`."""
+        """Cancel the running work, and wait until its threads end; see `RecallSession.close`."""
         if self._compaction is not None:
             self._compaction.close()
         self.session.close()
@@ -262,7 +292,7 @@ class Conversation:
         self.close()
 
     def _read_messages(self, messages: Sequence[Any]) -> list[Message]:
-        """Return messages as JSON; count the ones that were added since the last hook."""
+        """Return messages as JSON values, and count the tokens of messages added since the last hook."""
         history = [_convert_message(message) for message in messages]
         if self._counted_messages is None:  # In a resumed conversation, most was counted in its earlier run.
             self._counted_messages = len(history)
@@ -271,12 +301,12 @@ class Conversation:
         return history
 
     def _leave_history(self, history: list[Message]) -> list[Message]:
-        """Return messages as a hook leaves them."""
+        """Return the messages that a hook returns, and remember how many there are."""
         self._counted_messages = len(history)
         return history
 
     def _take_turn_parts(self) -> list[Recalled]:
-        """Return the parts to inject with a message of the user, in order."""
+        """Return the parts to inject before the first model call of a turn, in order."""
         self._system = self._static.system
         if self._system.keys != self._injected_system.keys:
             self._check_share(self._system.tokens - self._injected_system.tokens)
@@ -295,7 +325,7 @@ class Conversation:
 
     @property
     def _injected_elsewhere(self) -> frozenset[EntryKey]:
-        """Return the entries that the conversation received by other ways than recalls."""
+        """Return the entries that the conversation received in other ways than by recalls."""
         return self._system.keys.union(self._static.injected_project or (), self._touched.injected)
 
     def _record_tier(self, recalled: Recalled | None, where: InjectionMode) -> Recalled | None:
@@ -304,7 +334,7 @@ class Conversation:
         return self._store_facts(recalled)
 
     def _store_facts(self, recalled: Recalled | None) -> Recalled | None:
-        """Store injected entries for a summary, and watch their total size."""
+        """Store the text of injected entries for a later summary, count their tokens; return `recalled`."""
         if recalled is None:
             return None
         for entry in recalled.entries:
@@ -322,7 +352,7 @@ class Conversation:
             events.emit("memory_share_exceeded", tokens=self._tokens, limit=self._limit)
 
     def _compact(self, history: list[Message]) -> list[Message]:
-        """Return the history with a summary, if one was ready for it, and with old results shortened."""
+        """Return the history with a summary if one is ready, and with old tool results shortened."""
         if self._compaction is None and self._budgets.results is None:
             return history
         parts = group_messages(history)
@@ -352,14 +382,14 @@ class Conversation:
 
 
 def _format_fact(entry: RecalledEntry) -> str:
-    """Return an entry on one line, for a summary."""
+    """Return the path, trust, name and text of an entry in one line, for a summary."""
     return cut_excerpt(
         clean_line(f"{entry.path} (trust: {entry.trust}): {entry.name}: {entry.text}"), FACT_CHARS
     )
 
 
 def _load_facts(unsafe_listed: object) -> dict[str, str]:
-    """Return the facts that `as_json` wrote; invalid ones are left out."""
+    """Return the entry texts that `as_json` wrote, by path; skip invalid ones."""
     listed = unsafe_listed if isinstance(unsafe_listed, list | tuple) else ()
     pairs = [each for each in listed[-MAX_FACTS:] if isinstance(each, list | tuple)]
     return {
@@ -370,13 +400,13 @@ def _load_facts(unsafe_listed: object) -> dict[str, str]:
 
 
 def _convert_message(message: Any) -> Message:
-    """Return a message as JSON; objects of an SDK are pydantic models."""
+    """Return a message as a JSON value; a message that is an object of an SDK is a pydantic model."""
     return (
         dict(message) if isinstance(message, Mapping) else message.model_dump(mode="json", exclude_none=True)
     )
 
 
 def _read_last_user_text(history: Sequence[Message]) -> str:
-    """Return the last message of the user."""
+    """Return the text of the user's last message; empty if the user wrote nothing."""
     written = [read_text(message) for message in history if message.get("role") == "user"]
     return written[-1] if written else ""

@@ -1,7 +1,9 @@
-"""Find the entries that share a word with a description, best first. Unlike `search.py`, this never abstains.
+"""Find the entries that share a word with a description, the best first.
 
-A row only proposes an entry: code that displays one reads its file. Withheld, expired and large entries are
-never returned. Entries of agents or external sources take at most every other place, for any number of them.
+Unlike `search.py`, this module returns an entry even if it shares only a common word with the description. A
+row only proposes an entry: code that displays the entry must read its file. Withheld, expired and large
+entries are never returned. Entries of trust `agent` or `external` take at most every second position, so that
+they cannot displace the entries of the owner.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _NEAREST_QUERY: Final = f"""
     ORDER BY rank, entry.root, entry.rel LIMIT ?
 """  # noqa: S608  constants of this package
 MAX_BYTES: Final = 64 * 1024
-"""Maximum bytes of an entry that is searched; entries written by hand are shorter."""
+"""Maximum size in bytes of an entry that is searched; entries written by hand are shorter."""
 
 _GROUPS: Final = ((Trust.OWNER, Trust.WORKSPACE), (Trust.AGENT, Trust.EXTERNAL))
 _QUERIES: Final = tuple(
@@ -39,11 +41,11 @@ _QUERIES: Final = tuple(
 
 
 class DescriptionQuery:
-    """The significant words of a description, by their stems.
+    """The significant words of a description, which are compared by their stems.
 
     Args:
-        text: in the user's words; any text.
-        stemmer: the caller closes it.
+        text: a description in the user's words.
+        stemmer: cuts words and finds stems; the caller closes it.
     """
 
     def __init__(self, text: str, stemmer: Stemmer) -> None:
@@ -52,7 +54,7 @@ class DescriptionQuery:
         self._words, self._stems = [word.text for word in words], {word.stem for word in words}
 
     def find_words_in(self, text: str) -> frozenset[str]:
-        """Return which of its words occur in a text, by their stems. Cost: linear, 0.1 ms for a sentence."""
+        """Return the stems of the description that occur in `text`. Cost: linear, 0.1 ms for a sentence."""
         return frozenset(
             self._stems.intersection(
                 term.stem for term in self._stemmer.split_terms(normalize_for_index(text))
@@ -67,14 +69,17 @@ class DescriptionQuery:
         limit: int,
         prefixes: Iterable[str] = (),
     ) -> tuple[tuple[RootKey, RelPath], ...]:
-        """Return the entries that share a word with it, best matches first, from each group in turn.
+        """Return the entries that share a word with the description, the best first.
+
+        Entries of trust `owner` or `workspace` alternate with entries of trust `agent` or `external`.
 
         Args:
-            state: has the catalog, up to date.
+            state: contains the catalog, which must be up to date.
             roots: the roots to search.
-            now: ISO-8601 UTC; entries that have expired by then are left out.
-            limit: maximum entries of each group.
-            prefixes: prefixes of more words, in letters and digits; an entry with such a word shares it.
+            now: the time, ISO-8601 UTC; entries that have expired by then are not returned.
+            limit: maximum number of entries in each of the two groups of trust.
+            prefixes: prefixes in letters and digits; an entry with a word that begins like one of them also
+                matches.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
@@ -102,20 +107,22 @@ _SEARCHABLE: Final = re.compile(
     "|[\u1100-\u11ff\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003fffd]+"
 )
-"""Words that SQLite's tokenizer (with the tables of Unicode 6.1) and the catalog cut as `content.words` does:
-words of Latin, Greek and Cyrillic letters, and pairs of Han, kana and Hangul.
+"""Words that SQLite's tokenizer and the catalog cut in the same way as `content.words`.
+
+These are words of Latin, Greek and Cyrillic letters, and pairs of Han, kana and Hangul. The tokenizer uses
+the tables of Unicode 6.1.
 """
 
 _MAX_WORD_CHARS: Final = 100
 
 
 def find_candidates(state: State, view: View, words: Collection[str]) -> frozenset[RelPath] | None:
-    """Return the entries of a view that may contain all of `words`; None: any entry may.
+    """Return the entries of a root that may contain all of `words`; None if any entry may contain them.
 
     Args:
-        state: has the catalog.
-        view: of a root, up to date.
-        words: from `find_significant_words`.
+        state: contains the catalog.
+        view: the rows of the root, up to date.
+        words: words from `find_significant_words`.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.

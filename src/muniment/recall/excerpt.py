@@ -1,19 +1,18 @@
-"""Cut an excerpt of an entry for display: all of a short text, else its most relevant part. Pure.
+"""Shorten the text of an entry for display: keep the most relevant part if the text is too long. Pure.
 
-Separate from `recaller.py` because it handles text, not entries.
-
-- X1. At most the requested number of characters, including each `…` in place of left out text.
-- X2. Never cut inside fenced code, nor inside a visible character: a letter stays with its accents, a
+- X1. The excerpt has at most the requested number of characters, including each `…` in place of removed text.
+- X2. Fenced code is never cut, and neither is a visible character: a letter stays with its accents, a
   syllable with its letters, an emoji with its variants and joined parts.
-- X3. Passages stay in their order and adjacent; the best one is among them.
-- X4. Only the beginning of a long body is read, `MAX_READ_CHARS` or twice the requested number, and only the
-  first `MAX_PASSAGES` passages of it are weighed. So a file that is built to be slow delays no caller.
+- X3. The passages of the excerpt are adjacent and in their original order; the best passage is among them.
+- X4. Of a long text, only the beginning is read: `MAX_READ_CHARS`, or twice the requested number of
+  characters. Only its first `MAX_PASSAGES` passages are weighed. Therefore a file that is built to be slow
+  delays no caller.
 
-Not guaranteed: that no passage is cut; prose that is too long ends at a space, if one is near.
+Not guaranteed: a passage that is too long is cut inside, if possible at a space.
 
 Attacked in tests/units/recall/test_excerpt.py.
-Source: UAX #29, 3.1, for the definition of a character. More is kept together than it requires: flags in a
-row.
+Source: UAX #29, 3.1, for the definition of a character. This module also keeps several flags in a row
+    together, which the source does not require.
 """
 
 from __future__ import annotations
@@ -28,10 +27,12 @@ from muniment.content.markdown import QUOTE, Line, read_lines
 ELLIPSIS: Final = "…"
 
 MAX_READ_CHARS: Final = 32_768
-"""Characters of a body that are read: complete texts of people, and the beginning of pasted text."""
+"""Maximum characters of a text that are read: the complete text of most entries, the beginning of pasted
+text.
+"""
 
 MAX_PASSAGES: Final = 1_000
-"""Passages that are weighed, about 25 µs each."""
+"""Maximum number of passages that are weighed; each takes about 25 µs."""
 
 _CUT_BEFORE: Final = f"{ELLIPSIS}\n"
 _CUT_AFTER: Final = f"\n{ELLIPSIS}"
@@ -45,19 +46,19 @@ _FLAGS: Final = range(0x1F1E6, 0x1F200)
 
 
 class _Piece(NamedTuple):
-    """Part of a text; the pieces of a text together are the complete text."""
+    """A part of a text, for example a paragraph or fenced code; joined, the pieces are the complete text."""
 
     text: str
     is_code: bool
 
 
 class _Fence(NamedTuple):
-    """Open fenced code.
+    """Fenced code that has begun and not ended yet.
 
     Attributes:
-        path: of its first line, see `content.markdown.Line`.
-        column: where its marks begin.
-        marks: its opening marks.
+        path: the containers of its first line, see `content.markdown.Line`.
+        column: the column at which the opening marks begin.
+        marks: the opening marks, such as three backticks.
     """
 
     path: tuple[int, ...]
@@ -66,23 +67,25 @@ class _Fence(NamedTuple):
 
 
 Weight = Callable[[str], float]
-"""Function that returns how relevant a passage is to a query."""
+"""Function that returns how relevant a passage is for a query."""
 
 
 def weigh_equally(_passage: str) -> float:
-    """Return 0 for any passage, so that the first one is the best."""
+    """Return 0 for any passage, so that the first passage is the best one."""
     return 0.0
 
 
 def cut_excerpt(body: str, limit: int, weight: Weight = weigh_equally) -> str:
-    """Return the part of `body` that fits in `limit` characters (X1 to X4); may be empty.
+    """Return the most relevant part of a text, in at most `limit` characters; may be empty.
+
+    A text that fits is returned completely.
 
     Args:
-        body: markdown.
-        limit: characters.
-        weight: relevance of a passage.
+        body: the markdown text of an entry.
+        limit: maximum number of characters.
+        weight: returns the relevance of a passage.
 
-    Cost: linear in the text that is read, and one `weight` per passage if the body does not fit.
+    Cost: linear in the text that is read, and one call of `weight` per passage if the text is too long.
     """
     text = body.strip()
     if len(text) <= limit:
@@ -106,7 +109,7 @@ def cut_excerpt(body: str, limit: int, weight: Weight = weigh_equally) -> str:
 
 
 def _read_pieces(text: str, limit: int) -> tuple[list[_Piece], bool]:
-    """Return the pieces of the beginning of a text, and whether they are complete (X4)."""
+    """Return the pieces of the first `limit` characters of a text, and whether this is the complete text."""
     pieces = _split_pieces(text[:limit])
     is_all = len(text) <= limit
     if not is_all and len(pieces) > 1:
@@ -115,7 +118,10 @@ def _read_pieces(text: str, limit: int) -> tuple[list[_Piece], bool]:
 
 
 def _find_fitting_range(pieces: Sequence[_Piece], best: int, room: int) -> tuple[int, int]:
-    """Return the range of pieces around the best one that fits; later pieces are added first."""
+    """Return the range of pieces around the best one that fits into `room` characters.
+
+    Pieces after the best one are added before pieces in front of it.
+    """
     begin, end, size = best, best + 1, len(pieces[best].text)
     while end < len(pieces) and size + len(pieces[end].text) <= room:
         size += len(pieces[end].text)
@@ -127,7 +133,10 @@ def _find_fitting_range(pieces: Sequence[_Piece], best: int, room: int) -> tuple
 
 
 def _shorten(text: str, limit: int) -> str:
-    """Cut a longer text without code, at a space if one is near (X1, X2); may be empty."""
+    """Return the beginning of a text, in at most `limit` characters; may be empty.
+
+    The cut is at a space if one is near, and never inside a visible character. The text contains no code.
+    """
     end = limit - len(ELLIPSIS)
     while end and _is_inside_character(text, end):
         end -= 1
@@ -137,7 +146,10 @@ def _shorten(text: str, limit: int) -> str:
 
 
 def _is_inside_character(text: str, at: int) -> bool:
-    """Return whether a cut at a position would be inside a character (X2)."""
+    """Return whether a cut at position `at` would split a visible character.
+
+    A visible character is, for example, a letter with its accents.
+    """
     char, before = text[at], text[at - 1]
     return (
         unicodedata.category(char)[0] == "M"
@@ -149,7 +161,7 @@ def _is_inside_character(text: str, at: int) -> bool:
 
 
 def _split_pieces(text: str) -> list[_Piece]:
-    """Split a text at allowed cuts: before items, headings and code, and at blank lines."""
+    """Split a text at the allowed positions: before items, headings and code, and after blank lines."""
     found: list[_Piece] = []
     start, is_code = 0, False
     fence: _Fence | None = None
@@ -170,14 +182,14 @@ def _split_pieces(text: str) -> list[_Piece]:
 
 
 def _begins_passage(lines: Sequence[Line], number: int) -> bool:
-    """Return whether a line outside code begins a heading, a paragraph or an item."""
+    """Return whether a line outside code begins a heading, a paragraph or a list item."""
     line, before = lines[number], lines[number - 1]
     is_first = before.kind == "blank" != line.kind
     return line.kind == "heading" or is_first or line.path[-1:] == (number,)
 
 
 def _read_fence(text: str, line: Line) -> _Fence:
-    """Return the fenced code that a line begins."""
+    """Return the fenced code that begins at a line."""
     text_of_line = text[line.text : line.end].strip()
     return _Fence(
         line.path,
@@ -187,16 +199,16 @@ def _read_fence(text: str, line: Line) -> _Fence:
 
 
 def _has_ended_before(fence: _Fence, line: Line) -> bool:
-    """Return whether code has ended because its container ended."""
+    """Return whether fenced code has ended before a line, because the list item or quote around it ended."""
     return line.kind not in {"fence", "blank"} or (line.kind == "fence" and line.path != fence.path)
 
 
 def _is_end(fence: _Fence, text: str, line: Line) -> bool:
-    """Return whether a line certainly ends its code: its indentation is at most that of the first line.
+    """Return whether a line certainly ends fenced code.
 
-    If it is uncertain, the next lines count as the same code, up to another block. That keeps more together
-    than necessary, but never cuts code. In quotes, whose marks take one or two columns, it is always
-    uncertain.
+    This requires closing marks that are not indented more than the opening marks. If this is uncertain, the
+    next lines count as the same code up to another block. That keeps more text together than necessary, but
+    never cuts code. In a quote it is always uncertain, because the marks of a quote take one or two columns.
     """
     line_text = text[line.text : line.end].strip()
     is_marks = not line_text.strip(fence.marks[0]) and len(line_text) >= len(fence.marks)

@@ -1,8 +1,9 @@
-"""Find the places in chat messages of Chat Completions where text may be inserted. Pure.
+"""Find the position in chat messages (format: Chat Completions) at which a text may be inserted. Pure.
 
-Messages are mappings, or objects with attributes of the same names, as SDKs return them. A call is *pending*
-until a later message is its result. Meanwhile nothing may be inserted, since servers reject a call whose
-result is not next to it. The functions here do not check this: callers call `has_pending_call` first.
+A message is a mapping, or an object with attributes of the same names, as SDKs return it. A tool call is
+*pending* until a later message is its result. While a call is pending, nothing may be inserted, because
+servers reject a call whose result does not follow directly. The functions that insert do not check this:
+their callers call `has_pending_call` first.
 
 Attacked in tests/units/recall/test_messages.py.
 """
@@ -21,21 +22,21 @@ Message = Mapping[str, Any]
 
 
 def read_field(message: Any, name: str) -> Any:
-    """Return a field of a message, or None if it is missing."""
+    """Return the field `name` of a message, or None if it is missing."""
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
 class PendingCalls:
-    """The calls of a conversation, message by message, and which of them are pending.
+    """Tracks which tool calls of a conversation have no result yet; messages are added one by one.
 
-    Some models give several calls the same id, or none: each of these calls needs its own result.
+    Some models give several calls the same id or no id. Each of these calls needs its own result.
     """
 
     def __init__(self) -> None:
         self._pending: Counter[str] = Counter()
 
     def add_message(self, message: Any) -> None:
-        """Process the next message."""
+        """Process the next message: add its tool calls, or remove the call that it is the result of."""
         role = read_field(message, "role")
         if role == "assistant":
             self._pending.update(
@@ -47,12 +48,12 @@ class PendingCalls:
 
     @property
     def has_pending(self) -> bool:
-        """Return whether any call has no result yet."""
+        """Return whether any call of the added messages has no result yet."""
         return self._pending.total() > 0
 
 
 def has_pending_call(messages: Sequence[Any]) -> bool:
-    """Return whether a call of any message has no result yet."""
+    """Return whether a tool call in `messages` has no result yet."""
     calls = PendingCalls()
     for message in messages:
         calls.add_message(message)
@@ -60,7 +61,10 @@ def has_pending_call(messages: Sequence[Any]) -> bool:
 
 
 def group_messages(messages: Sequence[Any]) -> list[list[Any]]:
-    """Split messages into runs that must stay together: calls with their results; any other message alone."""
+    """Group messages that must stay together: a message with tool calls and their results.
+
+    Each other message is a separate group.
+    """
     found: list[list[Any]] = []
     for message in messages:
         if read_field(message, "role") == "tool" and found and read_field(found[-1][0], "tool_calls"):
@@ -71,9 +75,9 @@ def group_messages(messages: Sequence[Any]) -> list[list[Any]]:
 
 
 def insert_reminders(messages: Sequence[Any], reminders: Sequence[str]) -> list[Any]:
-    """Return messages with `reminders` as one user message, before the last message of the user.
+    """Return the messages with `reminders` added as one user message before the last message of the user.
 
-    Without a user message, it becomes the last message. No call may be pending.
+    If the user has no message, add the reminders at the end. No tool call may be pending.
     """
     if not reminders:
         return list(messages)
@@ -83,9 +87,9 @@ def insert_reminders(messages: Sequence[Any], reminders: Sequence[str]) -> list[
 
 
 def insert_after_results(messages: Sequence[Any], text: str) -> list[Any]:
-    """Return messages with `text` as a user message after the last result of a tool.
+    """Return the messages with `text` added as a user message after the last result of a tool.
 
-    Without a result, it becomes the last message. No call may be pending.
+    Without a result, add the text at the end. No tool call may be pending.
     """
     results = [number for number, each in enumerate(messages) if read_field(each, "role") == "tool"]
     at = results[-1] + 1 if results else len(messages)
@@ -93,12 +97,12 @@ def insert_after_results(messages: Sequence[Any], text: str) -> list[Any]:
 
 
 def build_user_message(text: str) -> dict[str, str]:
-    """Return a user message."""
+    """Return a message with the role `user` and the given text."""
     return {"role": "user", "content": text}
 
 
 def read_text(message: Any) -> str:
-    """Return the text of a message; for a message in parts, the texts of its parts."""
+    """Return the text of a message; if its content is a list of parts, join the texts of the parts."""
     content = read_field(message, "content")
     if isinstance(content, str):
         return content
@@ -106,5 +110,5 @@ def read_text(message: Any) -> str:
 
 
 def count_tokens(messages: Sequence[Message], count: Count) -> int:
-    """Return the tokens of messages in JSON."""
+    """Return the number of tokens of the messages in JSON."""
     return count(json.dumps(messages, ensure_ascii=False, default=str))

@@ -1,14 +1,13 @@
-"""Run work ahead on threads: start it when it may be needed, use it when it is ready, never wait for it.
+"""Run work on threads in advance: start it before the result is needed, and never wait for it.
 
-- P1. `Prefetch.begin` and all methods that take or cancel return at once, for any work.
-- P2. A result is taken at most once.
-- P3. A handle that is cancelled, or whose parent is, returns no result from then on, and its work ends: its
-  time limit is cancelled, which interrupts a query and closes a model's socket. This is never a failure, and
-  is not logged as one.
-- P4. No thread outlives `Prefetch.close`, except if its work ignores its time limit; such a thread keeps one
-  descriptor open until it ends. After `close` no work starts.
+- P1. `Prefetch.begin`, and all methods that return a result or cancel, never wait.
+- P2. A result is returned only once.
+- P3. Cancelling a handle or its parent also cancels the time limit of the work, which interrupts a query and
+  closes the socket of a model. The handle then returns no result. This is not logged as a failure.
+- P4. After `Prefetch.close`, no thread runs, and no work starts. Exception: a thread whose work ignores its
+  time limit runs until the end, and keeps one descriptor open.
 
-Each piece of work has a separate thread, so that one that hangs delays no other.
+Each piece of work has its own thread, so that work that hangs delays no other.
 
 Attacked in tests/units/recall/test_prefetch.py.
 """
@@ -25,18 +24,19 @@ from muniment.cancelling import Cancel
 from muniment.kernel.cancel import Deadline
 
 END_SECONDS: Final = 5.0
-"""Seconds for threads to end after all is cancelled; each takes milliseconds, longer on a busy disk."""
+"""Maximum seconds to wait for the threads after cancelling; they need milliseconds, more on a busy disk."""
 
 T = TypeVar("T")
 Work = Callable[[Deadline], T]
 
 
 class Handle(Generic[T]):
-    """A piece of work, created by `Prefetch.begin`; threads may share it.
+    """A piece of work that runs on a thread, created by `Prefetch.begin`. Threads may share it.
 
     Attributes:
-        settled_at: clock second at which it finished, failed, or ended after being cancelled; None: it runs.
-        is_consumed: whether its result was taken.
+        settled_at: the clock time in seconds when the work finished, failed, or ended after being cancelled;
+            None while it runs.
+        is_consumed: whether the result was already returned.
     """
 
     def __init__(self, work: Work[T], cancel: Cancel, parent: Cancel, clock: Callable[[], float]) -> None:
@@ -47,10 +47,10 @@ class Handle(Generic[T]):
         self.is_consumed = False
 
     def take_result(self) -> T | None:
-        """Return the result, once (P2).
+        """Return the result of the work once; never wait.
 
         Returns:
-            None: it was already taken, is not ready, failed, or was cancelled (P3).
+            None if the work is not finished, failed or was cancelled, or if the result was already returned.
         """
         with self._lock:
             if not self._result or self.is_consumed or self.is_cancelled:
@@ -60,28 +60,33 @@ class Handle(Generic[T]):
 
     @property
     def has_failed(self) -> bool:
-        """Return whether it ended without a result."""
+        """Return whether the work ended without a result."""
         with self._lock:
             return self.settled_at is not None and not self._result
 
     @property
     def is_cancelled(self) -> bool:
-        """Return whether it, or its parent, was cancelled."""
+        """Return whether the work or its parent was cancelled."""
         return self._cancel.is_set() or self._parent.is_set()
 
     def cancel(self) -> None:
-        """Cancel the work (P3); repeated calls have no effect."""
+        """Cancel the work; repeated calls have no effect."""
         self._cancel.set()
 
     def run(self) -> None:
-        """Run the work and settle its result; on the thread of the handle."""
+        """Run the work and store its result; called on the thread of the handle."""
         try:
             self.settle(self._work(Deadline(float("inf"), self._cancel)))
         except BaseException as problem:  # noqa: BLE001  no caller waits for this thread
             self.settle(problem=problem)
 
     def settle(self, *result: T, problem: BaseException | None = None) -> None:
-        """Finish with a result, a problem, or neither if it was cancelled before."""
+        """Store how the work ended: with a result, with an error, or without both if it never started.
+
+        Args:
+            result: at most one result.
+            problem: the error; logged, unless the work was cancelled.
+        """
         try:
             if problem is not None and not self.is_cancelled:
                 events.emit_defect("prefetch_failed", problem)
@@ -92,11 +97,11 @@ class Handle(Generic[T]):
 
 
 class Prefetch:
-    """Runs work on threads. Close it when done; threads may share one.
+    """Runs work on threads. Threads may share it; close it when done.
 
     Args:
-        clock: monotonic seconds.
-        parent: cancels all work; the caller closes it.
+        clock: returns monotonic seconds.
+        parent: a token that cancels all work; the caller closes it.
 
     Raises:
         OSError: the process has no free descriptor.
@@ -109,15 +114,15 @@ class Prefetch:
         self._threads: list[threading.Thread] = []
 
     def begin(self, work: Work[T]) -> Handle[T]:
-        """Start some work (P1).
+        """Start some work on a thread, and return a handle for its result.
 
-        If the parent was cancelled before, or this was closed, the work does not start: the handle is
-        cancelled. If the system has no thread for it, the handle has failed.
+        If the parent was cancelled before, or this object was closed, the work does not start, and the handle
+        is cancelled. If the system has no thread left, the handle has failed.
 
         Raises:
             OSError: the process has no free descriptor.
 
-        Cost: the start of a thread, about 50 µs; while it runs, a thread and a descriptor.
+        Cost: the start of a thread, about 50 µs; while the work runs, a thread and a descriptor.
         """
         with self._lock:
             handle = Handle(work, self._cancel.child(), self._cancel, self._clock)
@@ -133,10 +138,10 @@ class Prefetch:
             return handle
 
     def close(self) -> None:
-        """Cancel the running work, and wait for its threads to end (P4); repeated calls have no effect.
+        """Cancel the running work, and wait until its threads end; repeated calls have no effect.
 
-        Cost: the time in which the work notices, at most `END_SECONDS`; an event is logged if that is too
-        short.
+        Cost: the time until the work notices the cancellation, at most `END_SECONDS`. If threads still run
+            then, an event is logged.
         """
         self._cancel.set()
         with self._lock:  # Callers of `begin` now see that all is cancelled.
@@ -151,10 +156,10 @@ class Prefetch:
 
 
 def begin_or_log(prefetch: Prefetch, work: Work[T]) -> Handle[T] | None:
-    """Start some work where errors are not allowed.
+    """Start some work like `Prefetch.begin`, but do not raise.
 
     Returns:
-        None: the process has no free descriptor; an event is logged.
+        None if the process has no free descriptor; an event is logged.
     """
     try:
         return prefetch.begin(work)

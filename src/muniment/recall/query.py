@@ -1,17 +1,17 @@
-"""Extract the significant words of a message for a search, each once. Pure except for the stemmer.
+"""Extract the significant words of a message for a search; repeated words once. Pure except for the stemmer.
 
 - Q1. A message cannot add syntax to the full-text search: the tokenizer cuts every word.
-- Q2. Left out are single characters, stop words, and words of small talk without a subject (`please`,
-  `谢谢`).
-- Q3. Weak words only rank entries that other words found: words of two letters, words that occur in any
-  message to a coding agent (`file`), and pairs of Hiragana, which are mostly endings.
+- Q2. Single characters, stop words and words of small talk (`please`, `谢谢`) are ignored.
+- Q3. *Weak* words do not find entries; they only rank entries that other words found. Weak are words of two
+  letters, words that occur in any message to a coding agent (`file`), and pairs of Hiragana, which are mostly
+  endings.
 - Q4. A compound name (`10.42.7.19`, `snake_case`, `src/app.py`) is also searched as a phrase, if one of its
-  parts is significant or a number.
-- Q5. Common words (`two`, `begin`, `after`) find and rank entries, but do not identify a subject: an entry
-  with no other word of the message does not match its subject.
-- Q6. Linear time. Only the beginning and the end of a long message are read, `_END_CHARS` of each; of many
-  words the first and the last are used, `MAX_WORDS` in all. The question is usually there, and pasted text is
-  between.
+  parts is a number or a word that Q2 does not ignore.
+- Q5. *Common* words (`two`, `begin`, `after`) find and rank entries, but do not identify a subject: an entry
+  that shares only common words with the message is not about its subject.
+- Q6. The time is linear. Of a long message, only the first and the last `_END_CHARS` characters are read. Of
+  many words, only the first and the last are used, at most `MAX_WORDS` in total. The question is usually at
+  the beginning or at the end, with pasted text between.
 
 Attacked in tests/units/recall/test_query.py.
 """
@@ -31,14 +31,14 @@ from muniment.recall.stems import MAX_CACHED_STEMS, Stemmer, Term
 from muniment.store.rows import normalize_for_index
 
 MAX_WORDS: Final = 48
-"""Words of a message that are looked up, including phrases; each costs about 10 µs."""
+"""Maximum number of words and phrases of a message that are searched; each costs about 10 µs."""
 
 _MIN_CHARS: Final = 2
 _WEAK_CHARS: Final = 2
 _PAIR: Final = 2
 _MAX_PHRASES: Final = 4
 _MAX_PHRASE_WORDS: Final = 16
-"""Words of a phrase; an address, a path or a date with its time has fewer."""
+"""Maximum number of words in a phrase; an address, a path or a date with its time has fewer."""
 
 _END_CHARS: Final = 2_000
 
@@ -47,7 +47,10 @@ _Item = TypeVar("_Item")
 
 @cache
 def _load_words() -> dict[str, frozenset[str]]:
-    """Return the words of `talk.toml` as the tokenizer cuts them. Cost: reads one file, once per process."""
+    """Return the lists of words in `talk.toml`, by name, split as the tokenizer does.
+
+    Cost: reads one file, once per process.
+    """
     tables = load_package_tables("muniment.recall", "talk")
     return {name: frozenset(words.replace("'", " ").split()) for name, words in tables.items()}
 
@@ -58,20 +61,21 @@ _HIRAGANA: Final = re.compile("[\u3041-\u309f]+")
 _NAME: Final = re.compile(r"(?<![^\W_])[^\W_]+(?:[._/:@#-]+[^\W_]+)+")
 _IS_ONE_NAME: Final = re.compile(r"[0-9._/:@#]")
 _SYMBOL: Final = re.compile(r"[^\w\x00-\x7f\u0300-\u036f]")
-"""Characters between words: also emoji that SQLite's older Unicode does not know and treats as letters."""
+"""Characters that separate words. These include emoji, which SQLite's older Unicode tables treat as letters.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word that is looked up, or a phrase.
+    """A word or phrase of a message that is searched.
 
     Attributes:
-        text: without case and accents; the words of a phrase have a space between them.
-        stem: its stem in the full-text rows; for a phrase, the stems of its words.
-        is_weak: whether it finds nothing alone (Q3).
-        overlaps_previous: whether it shares a character with the strong word before it, as pairs of one word
-            do.
-        is_common: whether it does not identify a subject alone (Q5).
+        text: the word without case and accents; the words of a phrase are separated by spaces.
+        stem: the stem as in the full-text rows; for a phrase, the stems of its words.
+        is_weak: whether the word is only used for ranking (rule Q3 of the module).
+        overlaps_previous: whether the word shares a character with the strong word before it. This is true
+            for the pairs of characters into which a Chinese or Japanese word is cut.
+        is_common: whether the word does not identify a subject alone (rule Q5 of the module).
     """
 
     text: str
@@ -82,19 +86,20 @@ class Word:
 
     @property
     def is_phrase(self) -> bool:
-        """Return whether it is a phrase (Q4)."""
+        """Return whether this is a phrase of several words, not a single word."""
         return " " in self.text
 
 
 def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[Word, ...]:
-    """Return the words to look up for a message in order (Q1 to Q6), at most `MAX_WORDS`; may be empty.
+    """Return the words and phrases to search for a message; at most `MAX_WORDS`, and possibly none.
 
     Args:
-        text: any text.
-        stemmer: the caller closes it.
-        is_fact: the text is a fact, not a message: words of small talk (Q2) may be its subject (`works`).
+        text: the message; any text.
+        stemmer: cuts words and finds stems; the caller closes it.
+        is_fact: the text is a fact, not a message: words of small talk are then not ignored, because the fact
+            may be about them (`works`).
 
-    Cost: 0.2 ms for a sentence, some ms for a message of any length.
+    Cost: 0.2 ms for a sentence, some milliseconds for a message of any length.
     """
     text = text if is_fact else strip_blocks(text)
     if len(text) > 2 * _END_CHARS:
@@ -109,7 +114,9 @@ def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[W
 
 
 def strip_blocks(text: str) -> str:
-    """Return a message without the tagged blocks before it; unchanged if it has no other text.
+    """Remove the tagged blocks, such as `<context>…</context>`, before the text of a message.
+
+    Return the message unchanged if it has no text except such blocks.
 
     Cost: linear.
     """
@@ -120,13 +127,14 @@ def strip_blocks(text: str) -> str:
 
 
 _BLOCK: Final = re.compile(r"\s*<([A-Za-z][\w:-]{0,60})(?:\s[^<>]{0,500})?>(?s:.*?)</\1>")
-"""Context that a host puts before the user's text, such as `<context>…</context>`."""
+"""A block of context that a host adds before the user's text, such as `<context>…</context>`."""
 
 
 def count_units(words: Iterable[Word]) -> int:
-    """Return as how many words some strong words count.
+    """Return a corrected count of strong words (words that can find entries), to compare matches.
 
-    Of pairs that share characters every other one counts, and a phrase counts twice.
+    A phrase counts as two words. Of pairs that share characters with the previous pair, only every second one
+    counts.
     """
     count = run = 0
     for word in words:
@@ -167,7 +175,7 @@ def _build_words(terms: Sequence[Term], *, is_fact: bool) -> Iterator[Word]:
 
 
 def _take_ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
-    """Return the first and the last items, `limit` in all; if all fit, they are all first."""
+    """Return the first and the last items, `limit` in total; if all fit, return all as the first items."""
     if len(items) <= limit:
         return items, ()
     half = limit // 2
@@ -175,27 +183,35 @@ def _take_ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...],
 
 
 def is_ignored(word: str, *, is_fact: bool = False) -> bool:
-    """Return whether a word is left out (Q2)."""
+    """Return whether a search ignores a word: a single character, a stop word, or a word of small talk.
+
+    Args:
+        word: the word, without case and accents.
+        is_fact: the word is from a fact; words of small talk are then not ignored.
+    """
     return len(word) < _MIN_CHARS or word in STOP_WORDS or (not is_fact and word in _load_words()["talk"])
 
 
 def _is_distinctive(term: Term) -> bool:
-    """Return whether a part of a name distinguishes it from `e.g.` and `and/or` (Q4)."""
+    """Return whether a part of a compound name is significant; the parts of `e.g.` and `and/or` are not."""
     return term.word.isdigit() or not is_ignored(term.word)
 
 
 @lru_cache(MAX_CACHED_STEMS)
 def is_specific(word: str) -> bool:
-    """Return whether a word can find entries and identify a subject alone (Q2, Q3, Q5); a number cannot."""
+    """Return whether a word alone can find entries and identify a subject.
+
+    Weak words, common words and numbers cannot.
+    """
     return not (is_ignored(word) or _is_weak(word) or word in _load_words()["common"] or word.isdigit())
 
 
 def _are_overlapping(first: str, second: str) -> bool:
-    """Return whether two words are adjacent pairs of one run of characters."""
+    """Return whether two words are consecutive pairs of characters that share one character."""
     return len(first) == len(second) == _PAIR and first[1] == second[0] and not second.isascii()
 
 
 def _is_weak(word: str) -> bool:
-    """Return whether a word finds nothing alone (Q3)."""
+    """Return whether a word is only used for ranking, because it finds too many entries alone."""
     is_short = len(word) <= _WEAK_CHARS and word.isascii()
     return is_short or word in _load_words()["weak"] or _HIRAGANA.fullmatch(word) is not None

@@ -1,4 +1,4 @@
-"""Score how well a text matches a query, by its words and their rarity.
+"""Score how well a text matches a query, by the words that they share and by how rare these words are.
 
 Pure except for the stemmer. Attacked in tests/units/recall/test_query.py.
 """
@@ -16,33 +16,39 @@ from muniment.recall.query import Word, count_units, is_ignored
 from muniment.recall.stems import Stemmer
 
 COLUMN_WEIGHTS: Final = (2.0, 2.0, 1.0, 1.5)
-"""For name, description, body, context: a name describes the subject better than a line of the body."""
+"""Weights of the columns name, description, body and context.
+
+A name describes the subject better than a line of the body.
+"""
 
 _BODY: Final = 2
 
 _MAX_COMPARED_CHARS: Final = 2_000
-"""Maximum characters of an entry that is one fact, and may have the same subject as another."""
+"""Maximum characters of an entry that is compared with other entries; a longer one is more than one fact."""
 
 _SUBJECT_COLUMNS: Final = (0, 3)
-"""The columns that describe the subject of an entry: its name, and its context (topic, keywords)."""
+"""The numbers of the columns that describe the subject of an entry: its name, and its context (topic,
+keywords).
+"""
 
 _SATURATION: Final = 1.2
-"""Saturation of repeated words: the usual `k1` of bm25."""
+"""Saturation of repeated words in a score: the usual `k1` of bm25."""
 
 _LETTERS: Final = re.compile(r"[^\W_]+")
 
 _WORD_SEPARATOR: Final = r"[\W_]{1,3}"
-"""Text between the words of a name."""
+"""Pattern of the text between the words of a phrase."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeighedWord:
-    """A word of a query with its data from the catalog.
+    """A word of a query with its frequency in the catalog.
 
     Attributes:
-        rows: the number of rows in which it occurs.
-        weight: its inverse document frequency; doubled for a phrase, which has two words.
-        is_prefix: whether it is searched as a prefix.
+        word: the word or phrase.
+        rows: the number of rows in which the word occurs.
+        weight: the inverse document frequency of the word; doubled for a phrase.
+        is_prefix: whether the word is searched as a prefix.
     """
 
     word: Word
@@ -52,22 +58,22 @@ class WeighedWord:
 
     @property
     def expression(self) -> str:
-        """Return it as a full-text expression; only letters, digits and spaces, so that no syntax gets in."""
+        """Return the word as a full-text expression; it contains no characters that have a meaning in it."""
         return f'"{self.word.text}"{"*" * self.is_prefix}'
 
 
 @dataclass(frozen=True)
 class Score:
-    """The match of an entry with a query.
+    """How well an entry matches a query. A query word is *strong* if it can find entries alone.
 
     Attributes:
-        score: to compare with others.
-        units: the number of strong query words in it, see `query.count_units`.
-        weight: the total weight of these words.
-        name_weight: the weight of the rarest of them in its name or its context.
-        specific_words: the number of them that identify a subject alone.
-        matched: the numbers of these query words.
-        body: the body; empty for a long one.
+        score: the total score, to compare entries.
+        units: the corrected count of the matched strong words, see `query.count_units`.
+        weight: the total weight of the matched strong words.
+        name_weight: the weight of the rarest matched strong word in the name or context of the entry.
+        specific_words: the number of matched strong words that identify a subject alone.
+        matched: the positions of the matched strong words in the query.
+        body: the text of the entry; empty if it is too long to be compared.
     """
 
     score: float
@@ -80,12 +86,18 @@ class Score:
 
     @cached_property
     def prefixes(self) -> frozenset[str]:
-        """Return the beginnings of the significant words of the body, so that endings do not count."""
+        """Return the first letters of each significant word of the body.
+
+        Words that differ only in their endings then count as equal.
+        """
         words = _LETTERS.findall(self.body)
         return frozenset(word[:_PREFIX_CHARS] for word in words if not is_ignored(word))
 
     def is_similar_to(self, other: Score) -> bool:
-        """Return whether two entries match the same words and are about the same subject."""
+        """Return whether two entries match the same query words and have similar texts.
+
+        The texts are similar if they share half of the significant words of the shorter text.
+        """
         if self.matched != other.matched:
             return False
         own_prefixes, other_prefixes = self.prefixes, other.prefixes
@@ -96,8 +108,8 @@ class Ranking:
     """Scores texts by the words of one query.
 
     Args:
-        words: all words in their order, including words that occur in no row.
-        stemmer: the stemmer of the query.
+        words: all words of the query in order, including words that occur in no row.
+        stemmer: the stemmer that the query was read with.
     """
 
     def __init__(self, words: Sequence[WeighedWord], stemmer: Stemmer) -> None:
@@ -114,10 +126,10 @@ class Ranking:
         self._is_plain = not any(each.word.overlaps_previous or each.word.is_phrase for each in words)
 
     def score_rows(self, rows: Sequence[Sequence[str]]) -> list[Score]:
-        """Return the scores of full-text rows.
+        """Return the score of each full-text row.
 
         Args:
-            rows: name, description, body and context of each, as the catalog folds them.
+            rows: the name, description, body and context of each row, folded as in the catalog.
 
         Cost: linear in the columns, about 2 µs per KiB; 0.1 ms more for words that were never seen before.
         """
@@ -127,7 +139,10 @@ class Ranking:
         return [self._score_row(row, words, numbers_by_word) for row, words in zip(texts, found, strict=True)]
 
     def _find_candidates(self, text: str) -> Collection[str]:
-        """Return every occurrence of words in a text that begin like a query word."""
+        """Return the words of a text that begin like a word of the query.
+
+        A word that occurs twice in the text is returned twice.
+        """
         found: dict[int, str] = {}  # By position: several query words may begin the same word.
         for start in self._starts:  # A search for a text is ten times faster than one for a pattern.
             at = text.find(start)
@@ -138,7 +153,7 @@ class Ranking:
         return found.values()
 
     def _match_query_words(self, found: Collection[str]) -> dict[str, list[int]]:
-        """Return the numbers of the query words for each word of a text."""
+        """Return, for each word of a text, the positions of the query words that it matches."""
         stems = self._stemmer.find_stems(found)
         numbers = {each.word.stem: at for at, each in enumerate(self._words) if not each.is_prefix}
         begun = [(each.word.text, at) for at, each in enumerate(self._words) if each.is_prefix]
@@ -188,16 +203,16 @@ class Ranking:
         )
 
     def score_passage(self, folded: str) -> float:
-        """Return the score of a passage alone.
+        """Return the score of a passage of an entry.
 
         Cost: as `score_rows`, and 20 µs.
         """
         return self.score_rows([("", "", folded)])[0].score
 
     def _count_units(self, matched: Sequence[WeighedWord]) -> int:
-        """Return as how many words the matched words count.
+        """Return the corrected count of the matched words, see `query.count_units`.
 
-        A pair continues only if the previous pair matches.
+        A pair of characters counts as overlapping only if the previous pair also matches.
         """
         if self._is_plain:
             return len(matched)
@@ -214,9 +229,12 @@ class Ranking:
 
 
 def _find_prefix(each: WeighedWord) -> str:
-    """Return the common beginning of all words with a stem: endings change at most its last letter."""
+    """Return the beginning of all words with the stem of a query word.
+
+    An ending changes at most the last letter of the stem.
+    """
     return each.word.text if each.is_prefix else each.word.stem[: max(1, len(each.word.stem) - 1)]
 
 
 _PREFIX_CHARS: Final = 5
-"""Characters by which words of two entries are compared: `Tuesday` and `Tuesdays` are equal."""
+"""Number of first letters by which words of two entries are compared: `Tuesday` and `Tuesdays` are equal."""

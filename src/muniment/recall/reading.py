@@ -1,12 +1,12 @@
 """Read the entries that a search found from their files, so that current content is displayed.
 
-A row only proposes an entry (`store.catalog`). So for every entry that is displayed:
+A row of the catalog only proposes an entry (`store.catalog`). Every displayed entry satisfies these rules:
 
-- V1. its bytes were just read through the handle of its root, and equal the bytes of its row; in a working
-  copy they also equal the bytes in the ledger;
-- V2. its trust and its age come from the ledger's record of these bytes;
-- V3. it does not address an agent in a way that its trust forbids, and has no characters that a reader would
-  not see, even if a policy turned these gates off when it was written.
+- V1. Its bytes were just read from the file, and are the bytes that the row describes. In a working copy,
+  they are also the bytes in the ledger.
+- V2. Its trust and its age come from the record of these bytes in the ledger.
+- V3. It gives no instructions to an agent that its trust does not permit, and contains no invisible
+  characters. This is checked even if a policy disabled these gates when the entry was written.
 
 Not guaranteed: that the file stays unchanged after it was read; nor that a deceptive text is detected
 (`content.gates`, `content.admission`).
@@ -36,20 +36,20 @@ from muniment.store.state import State
 from muniment.store.trust import compute_text_trust
 
 _MAX_TIMESTAMP: Final = 253_402_300_799
-"""The last second of the year 9999; the time of a file may be any number."""
+"""The last second of the year 9999; the file system may return any number as the time of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """An entry that may be displayed.
+    """An entry that was read and may be displayed.
 
     Attributes:
         hit: the search result.
-        entry: the content of its file.
-        name: from the front matter, else derived; not cleaned.
-        trust: who it comes from.
-        written_at: when it was written.
-        owner_text: the owner's sentences, if it also has sentences of lower trust.
+        entry: the content of the file.
+        name: the name from the front matter, otherwise derived from the text; may contain unsafe characters.
+        trust: who the entry comes from.
+        written_at: the time when the entry was written.
+        owner_text: if the trust is lower than `owner`: the sentences that the owner wrote; may be empty.
     """
 
     hit: Hit
@@ -61,12 +61,12 @@ class ReadEntry:
 
     @property
     def highest_trust(self) -> Trust:
-        """Return the highest trust of its sentences."""
+        """Return the highest trust of the sentences in the entry."""
         return Trust.OWNER if self.owner_text else self.trust
 
     @property
     def owner_part(self) -> ReadEntry | None:
-        """Return the owner's part of the entry; None: it has no such part."""
+        """Return the part of the entry that the owner wrote; None if the owner wrote nothing in it."""
         if self.trust is Trust.OWNER:
             return self
         if not self.owner_text:
@@ -81,11 +81,18 @@ class ReadEntry:
 
 
 def read_entry(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry | str | None:
-    """Read the current entry of a hit (V1 to V3).
+    """Read the current file of a hit, and check that the entry may be displayed.
+
+    Args:
+        hit: the search result.
+        state: the ledger with the origin of the entry.
+        bound: the root of the entry.
+        policy: the trust of texts that Muniment did not write.
 
     Returns:
-        A text: the gate that withholds it, one of `muniment.content.gates.GATES`, `marks` or `instructions`.
-        None: its file was deleted, or differs from its row.
+        The entry.
+        A string: the gate that withholds the entry: one of `content.gates.GATES`, `marks` or `instructions`.
+        None: the file was deleted, or differs from its row.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
@@ -111,7 +118,12 @@ def read_entry(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Read
 
 
 def find_display_gate(text: str, trust: Trust) -> str | None:
-    """Return the gate that withholds a text of this trust from models (V3), or None."""
+    """Return the name of the gate that withholds a text from models, or None if the text may be shown.
+
+    Args:
+        text: the text.
+        trust: the trust of its author; it decides whether the text may give instructions to an agent.
+    """
     try:
         check_text(text, GATES)
     except ContentRejected as rejected:
@@ -120,5 +132,5 @@ def find_display_gate(text: str, trust: Trust) -> str | None:
 
 
 def _read_file_time(hit: Hit) -> datetime:
-    """Return when another program wrote the file of an entry."""
+    """Return the modification time of a file that Muniment did not write."""
     return datetime.fromtimestamp(min(max(0, hit.mtime_ns // 1_000_000_000), _MAX_TIMESTAMP), UTC)

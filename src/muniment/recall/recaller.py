@@ -1,17 +1,19 @@
 """Recall the entries that help with a message, as a text for a model.
 
-- E1. It never raises, and never waits past its time limit: an error gives an empty result with the reason in
-  it and in a `memory_retrieval_failed` event.
-- E2. Every returned entry is visible by the policy, not withheld, not expired, not excluded, and has the
-  current content of its file (`reading.py`).
-- E3. At most `root_reader.MAX_EXTERNAL` of the entries have trust `external`. Any number of external matches
-  keeps no other entry out: an outsider who adds entries can neither fill a result nor empty it.
-- E4. With a chooser, its picks come first, in its order, followed by the other search results. If its answer
-  contains anything else, or it fails, the search order is used.
-- E5. For entries that are not the owner's, a chooser receives only names that code derived: no other author
-  can address it with a title.
-- E6. Entries that have ended, according to their text, come after the others, with the day. At most
-  `MAX_ENDED` of them are in a result that has others.
+- E1. `recall` never raises, and never waits past its time limit. After an error, the result is empty; it
+  contains the reason, and a `memory_retrieval_failed` event is logged.
+- E2. The policy makes every returned entry visible. The entry is not withheld, not expired and not excluded,
+  and has the current content of its file (`reading.py`).
+- E3. At most `root_reader.MAX_EXTERNAL` of the returned entries have trust `external`. External matches never
+  displace other entries, however many there are: an outsider who adds entries can neither fill nor empty a
+  result.
+- E4. If a chooser (a language model that selects entries) is used, its choices come first, in its order, and
+  then the other search results. If it fails, or names entries that do not exist, the order of the search is
+  used.
+- E5. If an entry is not the owner's, a chooser receives only a name that code derived from its path. So its
+  author cannot address the chooser with a title.
+- E6. Entries that no longer apply according to their text come after the others, with their last day. A
+  result that has other entries contains at most `MAX_ENDED` of them.
 
 Attacked in tests/units/recall/test_recaller.py and test_recall_bad_input.py.
 """
@@ -64,39 +66,41 @@ from muniment.types import Recalled, RecalledEntry
 from muniment.types.keys import EntryKey, RootKey
 
 MAX_ENTRIES: Final = 5
-"""Default maximum of entries of a result."""
+"""Default maximum number of entries in a result."""
 
 MAX_TOKENS: Final = 2_000
-"""Default maximum of tokens of a result: five of the longest entries."""
+"""Default maximum number of tokens of a result: five of the longest entries."""
 
 CANDIDATES: Final = 12
-"""Entries that are searched beyond the limit, as some may not be displayed."""
+"""Number of entries that a search finds beyond the limit, because some may not be displayed."""
 
 MAX_DESCRIPTION_CHARS: Final = 150
-"""Characters of an entry without a description that a chooser receives."""
+"""Maximum characters of the description of an entry that a chooser receives."""
 
 MAX_CHECKED_FILES: Final = 24
-"""Candidates whose files are compared with their rows, about 10 µs each."""
+"""Number of found entries whose files are compared with their rows; each takes about 10 µs."""
 
 _ID: Final = re.compile(r"(?P<scope>[^/]*)/(?P<rel>.*)@(?P<digest>[^@]*)", re.DOTALL)
 
 Chooser = Callable[[str, Sequence[str], int, Deadline], Sequence[int] | None]
-"""Function that, given a message, descriptions of some entries and a limit, returns the numbers of at most so
-many that help, the best first; None: it has no answer. Raises `Cancelled` or `DeadlineExceeded` if it was
-cancelled or out of time; any other error counts as no answer.
+"""Function that selects the entries that help with a message.
+
+It gets the message, descriptions of entries, the maximum number of entries to select, and a time limit. It
+returns the positions of the selected entries, the best first, or None if it has no answer. It raises
+`Cancelled` or `DeadlineExceeded` if it was cancelled or ran out of time. Any other error counts as no answer.
 """
 
 
 class Recaller:
-    """Recalls entries from the scopes of a policy. Threads may share one; close it when done.
+    """Searches the memory for entries that help with a message. Threads may share it; close it when done.
 
     Args:
         policy: decides which entries are visible.
         roots: the bound roots; the caller closes them and the state.
         state: the ledger and the catalog.
-        count: counts tokens; by default a third of the bytes.
-        clock: the time, for ages and expiry.
-        notes: added to every result of `recall`.
+        count: counts tokens; by default, a third of the bytes.
+        clock: returns the time, for ages and expiry.
+        notes: notices for the user, added to every result of `recall`.
     """
 
     def __init__(
@@ -128,18 +132,20 @@ class Recaller:
         deadline: Deadline | None = None,
         needs_entry: bool = False,
     ) -> Recalled:
-        """Return the entries that help with `query` (E1 to E4).
+        """Return the entries that help with `query`, the best first.
+
+        After an error, return an empty result that contains the error.
 
         Args:
             query: a message, or some words.
-            exclude: entries that were displayed before, with their content; an entry that was changed since
-                may be returned.
-            scopes: the scopes to search; None: all. Unknown scopes have no entries.
+            exclude: versions of entries that the caller already has. If an entry has changed since, it may be
+                returned again.
+            scopes: the scopes to search; None: all. An unknown scope has no entries.
             limit: maximum number of entries; below one: no search.
             budget: maximum tokens of the complete text; below one: no search.
-            choose: picks among the search results (E4); None: search only.
+            choose: selects among the search results; None: use the order of the search.
             deadline: the time limit; None: unlimited.
-            needs_entry: a budget that is too small for one entry is an error with the minimum budget.
+            needs_entry: if the budget is too small for one entry, return an error with the minimum budget.
 
         Cost: 3 ms of CPU if nothing changed since the last call; 5 ms in a memory of 100 000 entries.
         """
@@ -173,7 +179,7 @@ class Recaller:
         return replace(self.run_with_roots(work, scopes, until), notes=self._notes)
 
     def _build_budget_error(self, reading: ReadEntry, reader: RootReader, budget: int) -> ConfigInvalid:
-        """Return the error for a budget that is too small for one entry, with the minimum budget."""
+        """Return the error for a budget that is too small for one entry, with the minimum in its message."""
         needs = range(budget + 1, budget + MAX_TOKENS)
         least = bisect_left(
             needs, 1, key=lambda each: len(self.build_result([reading], reader, each).entries)
@@ -185,9 +191,14 @@ class Recaller:
     def run_with_roots(
         self, work: Callable[[RootReader], Recalled], scopes: Collection[str] | None, deadline: Deadline
     ) -> Recalled:
-        """Return the result of `work` for the entries of some scopes; empty after an error (E1).
+        """Run `work` with the roots of some scopes, and return its result; after an error, an empty result.
 
-        A damaged catalog is rebuilt, once.
+        If the catalog is damaged, rebuild it and retry once.
+
+        Args:
+            work: reads entries.
+            scopes: the scopes to open; None: all.
+            deadline: the time limit.
         """
         try:
             try:
@@ -207,9 +218,9 @@ class Recaller:
             return Recalled(error=build_recall_failure(type(defect).__name__))
 
     def has_injected_all(self, injected: Collection[EntryKey], deadline: Deadline) -> bool:
-        """Return whether all visible entries are in `injected`; False if this is unknown.
+        """Return whether all visible entries are in `injected`; False if an error occurs.
 
-        Cost: a query that ends at the first entry that is left.
+        Cost: a query that ends at the first entry that is not in `injected`.
         """
         found = True
 
@@ -222,9 +233,9 @@ class Recaller:
         return self.run_with_roots(work, None, deadline).error is None and found
 
     def read_keys(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
-        """Return the entries for ids, see `RecalledEntry.id`; unknown ids are left out.
+        """Return the identifiers of the entries with these ids (`RecalledEntry.id`); skip unknown ids.
 
-        Returns an empty set if the ledger cannot be read; an event is logged.
+        If the ledger cannot be read, log an event and return an empty set.
         """
         roots = self._read_root_keys()
         named = filter(None, map(_ID.fullmatch, unsafe_ids))
@@ -235,12 +246,16 @@ class Recaller:
         }
 
     def list_ids(self, keys: Iterable[EntryKey]) -> list[str]:
-        """Return the ids of entries, sorted; entries of another memory are left out, see `read_keys`."""
+        """Return the sorted ids (`RecalledEntry.id`) of entries; skip entries that are not in this memory."""
         scopes = {key: scope for scope, key in self._read_root_keys().items()}
         return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
 
     def record(self, recalled: Recalled, where: str) -> None:
-        """Write to the ledger which entries a model received; errors are only logged as an event.
+        """Write to the ledger which entries a model received; if that fails, only log an event.
+
+        Args:
+            recalled: the entries.
+            where: how the model received them, such as `user_turn`.
 
         Cost: a durable transaction, some milliseconds; it waits for the transaction of another process.
         """
@@ -259,17 +274,17 @@ class Recaller:
             events.emit_defect("injection_not_recorded", defect)
 
     def close(self) -> None:
-        """Release the resources of this recaller."""
+        """Release the stemmer of this recaller; the roots and the state stay open."""
         self.stemmer.close()
 
     @property
     def catalog(self) -> Database:
-        """Return the catalog."""
+        """Return the catalog of the memory."""
         return self._state.catalog
 
     @property
     def now(self) -> str:
-        """Return the time in the format of rows."""
+        """Return the current time in the format of the catalog's rows."""
         return timestamp(self._clock())
 
     def build_result(
@@ -281,14 +296,15 @@ class Recaller:
         weight: Weight = weigh_equally,
         is_system: bool = False,
     ) -> Recalled:
-        """Return the text for a model with some entries, within a budget.
+        """Return the result with the text of some entries for a model, within a budget.
 
         Args:
-            readings: the most important first.
+            readings: the entries, the most important first.
             reader: the roots of the entries.
-            budget: tokens.
-            weight: relevance of passages, see `cut_excerpt`.
-            is_system: for a system prompt; raises ValueError if the trust of an entry is not `owner`.
+            budget: maximum tokens of the text.
+            weight: returns the relevance of a passage, see `cut_excerpt`.
+            is_system: the text is for a system prompt; raise `ValueError` if the trust of an entry is not
+                `owner`.
         """
         entries = [
             RecalledEntry(
@@ -308,19 +324,19 @@ class Recaller:
         return self._build_block(entries, budget, weight)
 
     def _has_ended(self, reading: ReadEntry) -> bool:
-        """Return whether an entry has ended according to its text (E6)."""
+        """Return whether an entry no longer applies, according to its text."""
         return has_ended(reading.entry.ends, self._clock())
 
     def remove_entries(self, recalled: Recalled, keys: Collection[EntryKey], budget: int) -> Recalled:
-        """Return a result without some entries, within a budget; the same object if nothing changes.
+        """Return a result without some entries, within a budget; return the same object if nothing changes.
 
-        For callers that learn only later which entries were injected elsewhere. It never raises (E1), and
-        does no I/O.
+        It is for callers that learn only after the recall that other code has injected some entries. It never
+        raises, and does no I/O.
 
         Args:
-            recalled: not of the system tier.
-            keys: of the entries to remove.
-            budget: tokens of the complete text.
+            recalled: a result that is not for a system prompt.
+            keys: the identifiers of the entries to remove.
+            budget: maximum tokens of the complete text.
         """
         left = [each for each in recalled.entries if each.key not in keys]
         if len(left) == len(recalled.entries) and recalled.tokens <= budget:
@@ -342,7 +358,10 @@ class Recaller:
         return RootReader(self._policy, self._roots, self._state, self._judge, self._policy, scopes, deadline)
 
     def _read_root_keys(self) -> dict[Scope, RootKey]:
-        """Return the keys of the roots; empty if the ledger cannot be read; an event is logged."""
+        """Return the identifiers of the roots by scope.
+
+        If the ledger cannot be read, log an event and return an empty mapping.
+        """
         try:
             return {scope: get_root_key(self._state, bound) for scope, bound in self._roots.items()}
         except MunimentError as error:
@@ -352,7 +371,16 @@ class Recaller:
     def _pick_entries(
         self, request: SearchRequest, reader: RootReader, enough: int, deadline: Deadline
     ) -> tuple[SearchResult, PickedEntries]:
-        """Return the search result and its visible entries; retry once if files differ from their rows."""
+        """Return the search result, and its entries that may be displayed.
+
+        If files differ from their rows, update the rows and search once more.
+
+        Args:
+            request: the search request.
+            reader: the roots to search.
+            enough: the number of entries to read.
+            deadline: the time limit.
+        """
         search = self._search
         found = search.find(request, deadline)
         if reader.refresh_changed(found.hits[:MAX_CHECKED_FILES]):
@@ -365,7 +393,10 @@ class Recaller:
         return found, picked
 
     def _is_crowded(self, found: SearchResult, picked: PickedEntries, deadline: Deadline) -> bool:
-        """Return whether external entries were found that are not displayed, and may hide others (E3)."""
+        """Return whether the search found more external entries than may be displayed.
+
+        They may have displaced other entries.
+        """
         entries = json.dumps([hit.key[:2] for hit in found.hits])
         query = (
             "SELECT count(*) FROM json_each(?) AS place CROSS JOIN entry"
@@ -383,7 +414,7 @@ class Recaller:
         enough: int,
         deadline: Deadline,
     ) -> PickedEntries:
-        """Return the picked external entries, and the results of a search without external entries (E3).
+        """Search again without external entries, and add the external entries that were picked before.
 
         Cost: a scan of all rows; 30 ms in a memory of 100 000 entries.
         """
@@ -401,7 +432,7 @@ class Recaller:
 
 
 def _create_search(state: State, stemmer: Stemmer) -> Search:
-    """Return a search by words, and also by meaning if the state has a model."""
+    """Return an object that searches by words, and also by meaning if an embedding model is configured."""
     if state.embedder is not None:
         from muniment.recall.semantic_search import CombinedSearch, StaticModel
 
@@ -413,7 +444,10 @@ def _create_search(state: State, stemmer: Stemmer) -> Search:
 def _apply_chooser(
     choose: Chooser, message: str, readings: list[ReadEntry], limit: int, deadline: Deadline
 ) -> list[ReadEntry]:
-    """Return all entries, the picks of the chooser first: it may reorder, but not remove any (E4)."""
+    """Return all entries, those that the chooser selected first; no entry is removed.
+
+    If the chooser fails or returns invalid numbers, keep the order of the search.
+    """
     about = [_describe_entry(each) for each in readings]
     try:
         picks = choose(message, about, limit, deadline)
@@ -431,7 +465,10 @@ def _apply_chooser(
 
 
 def _describe_entry(reading: ReadEntry) -> str:
-    """Return the description of an entry for a chooser, without text of other authors than the owner (E5)."""
+    """Return the description of an entry for a chooser.
+
+    If the entry is not the owner's, the description has only its trust and its path.
+    """
     if reading.trust is not Trust.OWNER:
         return f"[{reading.trust}] {shorten_path(reading.hit.key.rel)}"
     description = reading.entry.description or cut_excerpt(reading.entry.body, MAX_DESCRIPTION_CHARS)

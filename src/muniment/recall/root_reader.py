@@ -24,17 +24,17 @@ from muniment.store.watching import get_watcher
 from muniment.types.keys import RootKey
 
 MAX_EXTERNAL: Final = 2
-"""Maximum entries of trust `external` in one result: an outsider who adds entries cannot fill it."""
+"""Maximum entries of trust `external` in one result, so that an outsider who adds entries cannot fill it."""
 
 
 @dataclass(slots=True)
 class PickedEntries:
-    """Entries that were read.
+    """The result of reading some hits.
 
     Attributes:
-        readings: entries that may be displayed, in order.
-        changed: entries that differ from their rows.
-        withheld: the number of withheld entries (V3); each is logged as an event.
+        readings: the entries that may be displayed, in order.
+        changed: the hits whose file differs from the row in the catalog.
+        withheld: the number of entries that must not be shown to models; each is logged as an event.
     """
 
     readings: list[ReadEntry] = field(default_factory=list)
@@ -43,16 +43,16 @@ class PickedEntries:
 
 
 class RootReader:
-    """Some roots with their rows, updated as far as the time limit allows; see `store.catalog`.
+    """Some roots with their rows in the catalog, which are updated first; see `store.catalog`.
 
     Args:
         policy: decides which entries are visible.
         roots: the bound roots by scope; the caller closes them and the state.
         state: the ledger and the catalog.
-        judge: of the policy.
-        listed: the policy for the stored rows of the roots.
-        scopes: the scopes to use; None: all, empty: none. Unknown scopes have no entries.
-        patience: the time limit.
+        judge: evaluates the policy.
+        listed: the policy by which the rows of the roots are stored.
+        scopes: the scopes to use; None: all. An unknown scope has no entries.
+        deadline: the time limit.
 
     Raises:
         PathEscape: a root was moved since it was bound.
@@ -82,24 +82,24 @@ class RootReader:
 
     @property
     def keys(self) -> tuple[RootKey, ...]:
-        """Return the keys of the roots."""
+        """Return the identifiers of the opened roots."""
         return tuple(self._opened)
 
     def can_display(self, root: RootKey, rel: RelPath) -> bool:
-        """Return whether the policy allows reading the entry at a path of a root."""
+        """Return whether the policy allows a model to list and read the entry at a path of a root."""
         path = CanonicalPath(self._opened[root][0].scope, rel)
         return self._judge.allows(Verb.LIST, path) and self._judge.allows(Verb.READ, path)
 
     def build_path(self, hit: Hit) -> str:
-        """Return the logical path of a hit."""
+        """Return the path of a hit in the memory, such as `user/editor.md`."""
         return f"{self.find_scope(hit)}/{hit.key.rel}"
 
     def find_scope(self, hit: Hit) -> Scope:
-        """Return the scope of a hit."""
+        """Return the scope that contains the entry of a hit."""
         return self._opened[hit.key.root][0].scope
 
     def refresh_rows(self, hits: Iterable[Hit]) -> None:
-        """Update the rows of some hits whose files were edited in place or deleted.
+        """Update the rows of all entries in the directories of some hits, whose files were changed.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
@@ -112,9 +112,10 @@ class RootReader:
             self._opened[root][1].rescan(some)
 
     def refresh_changed(self, hits: Sequence[Hit]) -> bool:
-        """Return whether a file of some hits differs from its row, by size and times; update such rows.
+        """Update the rows of hits whose files have changed, and return whether there were any.
 
-        Files whose times prove nothing are skipped: they are read before they are displayed.
+        A file has changed if its size or a time differs from the row. Files whose times prove nothing are
+        skipped: they are read before they are displayed.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be written.
@@ -133,16 +134,21 @@ class RootReader:
     def read_entries(
         self, hits: Sequence[Hit], enough: int, has_ended: Callable[[ReadEntry], bool] = lambda _: False
     ) -> PickedEntries:
-        """Read entries in order until `enough` may be displayed, at most `MAX_EXTERNAL` external ones.
+        """Read the entries of hits in order, until `enough` entries may be displayed.
 
-        Of the entries that have ended, `MAX_ENDED` are returned in order; more only if too few others are
-        found.
+        The result has at most `MAX_EXTERNAL` external entries. It has at most `MAX_ENDED` entries that have
+        ended, and more only if there are too few other entries.
+
+        Args:
+            hits: the best first.
+            enough: the number of entries to read.
+            has_ended: returns whether an entry no longer applies, according to its text.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
             Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 
-        Cost: as `reading.read_entry` for each.
+        Cost: as `reading.read_entry` for each entry.
         """
         picked = PickedEntries()
         external = ended = 0
@@ -166,7 +172,12 @@ class RootReader:
         return picked
 
     def find_and_read(self, find: Callable[[], Sequence[Hit]], enough: int) -> PickedEntries:
-        """Read the hits that `find` returns; if files differ from their rows, update these and retry once."""
+        """Read the hits that `find` returns; if files differ from their rows, update the rows and retry once.
+
+        Args:
+            find: searches the rows.
+            enough: the number of entries to read.
+        """
         picked = self.read_entries(find(), enough)
         if picked.changed:
             self.refresh_rows(picked.changed)
@@ -175,4 +186,6 @@ class RootReader:
 
 
 MAX_ENDED: Final = 2
-"""Maximum entries in a result that have ended, if there are enough others."""
+"""Maximum entries in a result that no longer apply according to their text, if there are enough other
+entries.
+"""

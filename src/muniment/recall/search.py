@@ -1,31 +1,34 @@
-"""Find the entries that match a query, best first, in the full-text rows of the catalog.
+"""Find the entries that match a query, the best first, in the full-text rows of the catalog.
 
-1. Words that occur in no row are searched by prefix, if they have at least `MIN_PREFIX_CHARS` letters.
-2. Gate: an entry must contain one of the words. In a large memory it must contain a rare word, or a less rare
-   word and another one. Rows with common words only are many and rarely relevant; they are used if nothing
-   else is found.
-3. The query leaves out entries that must not be displayed or were displayed before, so that the best `PAGE`
-   rows by bm25 are all usable.
-4. These are ranked again, with weights that also work in a small memory: SQLite gives no weight to words in
-   every second entry. Entries written just before or after the best ones, by file time, are ranked too, and
-   get a share of the score of their neighbour: an answer seldom repeats the question. Of two entries about
-   the same subject the newer one comes directly before the other (`move_updates_first`); none is dropped for
-   that, and none precedes an entry of higher trust.
-5. Abstain, once per query: one entry must contain two of the words, or the only one, a share of their total
-   weight, and a word that identifies a subject. If one does, all entries with any of the words are returned,
-   the best first. No entry is dropped for too few words, so that no result of a plain search is lost.
-6. Of two words an entry may contain one, if no entry contains the other, and its name or context has that
-   word, and few other entries do: `editor theme` finds entries about editors.
+1. *Prefixes.* A word of the query that occurs in no row is searched as a prefix, if it has at least
+   `MIN_PREFIX_CHARS` letters.
+2. *Gates.* A gate is a condition on the words that a row contains. In a large memory, a row must contain a
+   rare word of the query, or a less rare word and another one. Only if no such row matches, all rows with any
+   word are used: there are many of them, and they are rarely relevant.
+3. *Filter.* The database query excludes entries that must not be displayed or that were displayed before.
+   Therefore all of the best `PAGE` rows by bm25 can be used.
+4. *Ranking.* The rows are ranked again with weights that also work in a small memory, because SQLite ignores
+   words that occur in every second entry. Entries whose files were written just before or after the best
+   entries get a share of their score: an answer seldom repeats the words of the question. Of two entries
+   about the same subject, the newer one is moved directly before the older one (`move_updates_first`), but
+   never before an entry of higher trust. No entry is removed.
+5. *Abstaining.* If no entry is about the query, the result is empty. An entry is about the query if it
+   contains two words of the query (or its only word), a minimum share of the weight of all words, and a word
+   that identifies a subject. If there is such an entry, all entries with any of the words are returned, the
+   best first.
+6. *Two words.* If a query has two words and no entry contains one of them, an entry that contains the other
+   is sufficient. That word must be in the name or context of the entry, and in few other entries: `editor
+   theme` finds entries about editors.
 
-A row only proposes an entry: code that displays one reads its file (`reading.py`).
+A row only proposes an entry. Code that displays the entry must read its file (`reading.py`).
 
-Not guaranteed: entries after `PAGE * _MAX_PAGES` rows that `accepts` rejects are not found. A word that ends
-inside an ending that stems lack (`configura`) is not found as a prefix.
+Not guaranteed: an entry is not found after `PAGE * _MAX_PAGES` rows that `accepts` rejects. A word that is
+cut inside an ending that the stemmer does not know (`configura`) is not found as a prefix.
 
 Attacked in tests/units/recall/test_search.py; test_quality.py measures how often the right entry is first.
 
 Source: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), for weights;
-sqlite.org/fts5.html, 5.1.1 for bm25 and 6 for the vocabulary.
+    sqlite.org/fts5.html, 5.1.1 for bm25 and 6 for the vocabulary.
 """
 
 from __future__ import annotations
@@ -49,68 +52,77 @@ from muniment.store.visit import Stamp
 from muniment.types.keys import EntryKey, RootKey
 
 MIN_PREFIX_CHARS: Final = 4
-"""Minimum letters of a word that is searched as a prefix; shorter ones match too many words."""
+"""Minimum letters of a word that is searched as a prefix; a shorter prefix matches too many words."""
 
 PAGE: Final = 24
-"""Rows that are ranked again at a time, about 20 µs each."""
+"""Number of rows that are read and ranked at a time; each costs about 20 µs."""
 
 _MAX_PAGES: Final = 8
 _RARE_SHARE: Final = 0.02
 _RAREST_SHARE: Final = 0.01
 _MIN_GATED_ENTRIES: Final = 2_000
-"""Number of entries from which the gate saves more time than it costs."""
+"""Number of entries from which the conditions for rare words (step 2) save more time than they cost."""
 
 RANKED_CHARS: Final = 32_768
-"""Characters of a body that are ranked: complete texts of people, and the beginning of pasted text."""
+"""Characters of a text that are ranked: the complete text of most entries, the beginning of pasted text."""
 
 _PRIOR_ROWS: Final = 20
-"""Entries that are added to the total, so that words of a very small memory have some weight."""
+"""Number that is added to the count of entries, so that words have some weight in a very small memory."""
 
 _MIN_WEIGHT_SHARE: Final = 0.2
 _MIN_WEIGHT: Final = 0.75
-"""Minimum weight of the query words in one entry: this share of all, or so many times a word of one row."""
+"""Minimum total weight of the query words that an entry contains: the smaller of these two limits.
+
+The first limit is a share of the weight of all query words. The second one is a multiple of the weight of a
+word that occurs in one row.
+"""
 
 _MAX_RANKED_WITH_NEIGHBOURS: Final = 6
-"""The number of best entries whose neighbours are ranked too."""
+"""Number of the best entries for which the entries written just before and after are ranked too."""
 
 _NEIGHBOURS_PER_SIDE: Final = 2
-"""Entries on either side, in order of time, that are neighbours."""
+"""Number of entries written before and number of entries written after an entry that count as its neighbours.
+"""
 
 _MAX_NEIGHBOUR_DISTANCE_NS: Final = 60_000_000_000
 _NEIGHBOUR_SHARE: Final = 0.35
 _MAX_NEIGHBOUR_BYTES: Final = 4_096
-"""A longer entry, such as a page of notes, has no neighbours."""
+"""Maximum size of an entry with neighbours; a longer entry, such as a page of notes, has none."""
 
 
 _MIN_NAME_WEIGHT: Final = 0.5
-"""Minimum weight of the one word of two: the weight of a word in the square root of all rows."""
+"""Minimum weight of the only word that an entry contains (step 6): that of a word in the square root of all
+rows.
+"""
 
 _TWO: Final = 2
 
 _MAX_REORDERED: Final = 5
-"""The number of best entries before which newer ones are moved; the order after them does not matter."""
+"""Number of the best entries before which a newer one is moved; the order of later entries does not matter.
+"""
 
 _NEAR_SHARE: Final = 0.75
-"""Minimum share of the score of an entry for another one about the same subject."""
+"""Minimum score of an update, as a share of the score of the entry that it updates."""
 
 HIT_COLUMNS: Final = (
     "entry.root, entry.rel, entry.digest, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns, "
     "entry.trust, entry.ident, entry.sees"
 )
-"""Columns of a row for `build_hit`."""
+"""The columns that a row needs for `build_hit`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that was found, from its row.
+    """An entry that a search found, with data from its row in the catalog.
 
     Attributes:
-        stamp: of its file, when it was read.
-        score: its score, to compare with others.
-        trust: who it comes from.
-        claimed_id: its name in its own provenance, or None.
-        references: the entries that it replaces or refers to, by its provenance: such names, and digests of
-            files.
+        key: the identifier of the entry and its version.
+        stamp: size, times and inode of the file when the row was written.
+        score: how well the entry matches the query, to compare with other hits.
+        trust: who the entry comes from.
+        claimed_id: the id that the entry has in its own provenance; None without provenance.
+        references: the ids or file digests of entries that this entry replaces or refers to, by its
+            provenance.
     """
 
     key: EntryKey
@@ -122,11 +134,11 @@ class Hit:
 
     @property
     def mtime_ns(self) -> int:
-        """Return when its file was written."""
+        """Return the time when the file of the entry was written, in nanoseconds since 1970."""
         return self.stamp[2]
 
     def refers_to(self, other: Hit) -> bool:
-        """Return whether it replaces or refers to another entry, by its own provenance."""
+        """Return whether the provenance of this entry names `other` as replaced or related."""
         return other.key.digest in self.references or (
             other.claimed_id is not None and other.claimed_id in self.references
         )
@@ -134,14 +146,15 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search request.
+    """The query and the conditions of a search.
 
     Attributes:
+        query: the words to search.
         roots: the roots to search.
-        exclude: entries that were displayed before.
-        now: ISO-8601 UTC; entries that have expired by then are not found.
+        exclude: versions of entries that were displayed before.
+        now: the time, ISO-8601 UTC; entries that have expired by then are not found.
         limit: maximum number of entries.
-        accepts: whether the entry at a path of a root may be displayed.
+        accepts: returns whether the entry at a path of a root may be displayed.
     """
 
     query: Sequence[Word]
@@ -154,21 +167,21 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The entries that a search found, best first, with the ranking that ordered them."""
+    """The entries that a search found, the best first, and the ranking that ordered them."""
 
     hits: tuple[Hit, ...]
     ranking: Ranking
 
 
 _Rows = dict[int, tuple[Any, ...]]
-"""Values of `HIT_COLUMNS` by row number."""
+"""The values of `HIT_COLUMNS`, by the number of the row."""
 
 
 class Search:
-    """A search over the catalog. Threads may share one.
+    """Searches the entries of a catalog by words. Threads may share one.
 
     Args:
-        catalog: up to date; the caller closes it.
+        catalog: an up-to-date catalog; the caller closes it.
         stemmer: the caller closes it.
     """
 
@@ -178,7 +191,7 @@ class Search:
         self._counted_at = 0
 
     def find(self, request: SearchRequest, deadline: Deadline) -> SearchResult:
-        """Return the entries that match a query; empty if none matches its subject.
+        """Return the entries that match a query, the best first; empty if no entry is about the query.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
@@ -192,13 +205,14 @@ class Search:
     def find_similar(
         self, texts: Sequence[str], request: SearchRequest, deadline: Deadline
     ) -> tuple[Hit, ...]:
-        """Return the entries that are most similar to some texts, best first, on any subject.
+        """Return the entries that are most similar to some texts, the best first.
 
-        Entries that contain one of the texts as a statement (`content.words.list_statements`) come first.
+        Their subject may be another one. Entries that contain one of the texts as a statement
+        (`content.words.list_statements`) come first.
 
         Args:
-            texts: all in the query of `request`.
-            request: the request.
+            texts: the texts; the query of `request` must contain their words.
+            request: the search request.
             deadline: the time limit.
 
         Raises:
@@ -217,7 +231,13 @@ class Search:
     def _rank_matches(
         self, request: SearchRequest, deadline: Deadline, *, abstains: bool
     ) -> tuple[list[tuple[Hit, Score]], Ranking]:
-        """Return the found entries, best first, with their scores, and the ranking."""
+        """Return the found entries with their scores, the best first, and the ranking.
+
+        Args:
+            request: the search request.
+            deadline: the time limit.
+            abstains: return an empty list if no entry is about the query (step 5).
+        """
         total = self._count_entries(deadline)
         every = self._weigh_words(request.query, total, deadline)
         words = [each for each in every if each.rows]
@@ -233,7 +253,10 @@ class Search:
         return [], ranking
 
     def _weigh_words(self, query: Sequence[Word], total: int, deadline: Deadline) -> list[WeighedWord]:
-        """Return the words of a query with their weights (1), including words that occur in no row."""
+        """Return all words of a query with their weights, including words that occur in no row.
+
+        A word that occurs in no row becomes a prefix, if it is long enough (step 1).
+        """
         rows = self._count_rows({part for word in query for part in word.stem.split()}, total, deadline)
         weighed: list[WeighedWord] = []
         for word in query:
@@ -248,10 +271,11 @@ class Search:
         return weighed
 
     def _count_rows(self, stems: set[str], total: int, deadline: Deadline) -> Mapping[str, int]:
-        """Return in how many rows some stems occur.
+        """Return the number of rows in which each stem occurs.
 
-        Counting scans all these rows. So in a large memory the counts are cached until the memory has grown
-        or shrunk by a hundredth: weights do not need more accuracy. A count of zero is never cached.
+        A stem that occurs in no row is missing in the result. Counting reads all rows of a stem. Therefore
+        the counts are cached in a large memory, until its number of entries has changed by one percent:
+        weights do not need more accuracy. A count of zero is never cached.
         """
         if (
             total < _MIN_GATED_ENTRIES
@@ -275,7 +299,7 @@ class Search:
         return int(files) + _PRIOR_ROWS
 
     def _read_page(self, gate: str, request: SearchRequest, deadline: Deadline) -> _Rows:
-        """Return the best rows for a gate that may be displayed (3)."""
+        """Return the best rows that satisfy a gate and may be displayed (step 3)."""
         rows: _Rows = {}  # By number: another thread may move rows between pages.
         for page in range(_MAX_PAGES):
             values = (gate, *build_filter_values(request), page * PAGE)
@@ -291,7 +315,12 @@ class Search:
         return {number: score for (number, _), score in zip(texts, scored, strict=True)}
 
     def _read_texts(self, numbers: Collection[int], deadline: Deadline) -> list[tuple[int, list[str]]]:
-        """Return the full-text rows with some numbers, each with its number."""
+        """Return the number and the columns of full-text rows.
+
+        Args:
+            numbers: the numbers of the rows.
+            deadline: the time limit.
+        """
         rows = self._catalog.rows(_TEXTS, (json.dumps(list(numbers)),), deadline=deadline)
         return [(number, columns) for number, *columns in rows]
 
@@ -303,7 +332,15 @@ class Search:
         ranking: Ranking,
         deadline: Deadline,
     ) -> list[tuple[Hit, Score]]:
-        """Return some rows and the neighbours of the best of them, ranked again (4)."""
+        """Return the found rows and the neighbours of the best ones as hits, in the final order (step 4).
+
+        Args:
+            rows: the rows that the search found.
+            scores: the score of each row.
+            request: the search request.
+            ranking: scores the neighbours.
+            deadline: the time limit.
+        """
         best = sorted(scores, key=lambda number: -scores[number].score)[:_MAX_RANKED_WITH_NEIGHBOURS]
         sides = self._catalog.rows(_NEIGHBOURS, (json.dumps(best),), deadline=deadline)
         neighbours_by_row = {one: {*json.loads(before), *json.loads(after)} for one, before, after in sides}
@@ -329,11 +366,14 @@ class Search:
 
 
 def move_updates_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
-    """Return hits, best first, but each before the first hit that it updates (4).
+    """Return the hits in their order, except that an update is moved before the first hit that it updates.
 
-    A hit updates another one if its provenance refers to it; or if it is newer, scores nearly as high,
-    contains the same words of the query and shares half of its words with it. A reference changes the order
-    only: anyone who can edit a file can write it.
+    A hit updates another hit if its provenance refers to the other. It also does if it is newer, has nearly
+    the same score, contains the same words of the query, and shares half of its words with the other hit. A
+    reference in the provenance changes only the order, because anyone who can edit the file can write it.
+
+    Args:
+        found: hits with their scores, the best first.
     """
     ordered: list[tuple[Hit, Score]] = []
     for hit, score in found:
@@ -358,12 +398,12 @@ def _is_update(new: Hit, score: Score, old: Hit, old_score: Score) -> bool:
 def find_remaining_entries(
     catalog: Database, roots: Sequence[RootKey], injected: Collection[EntryKey], now: str, deadline: Deadline
 ) -> Iterator[EntryKey]:
-    """Yield the entries of some roots that may be displayed, except `injected`; policies are not checked.
+    """Yield the displayable entries of some roots that are not in `injected`; policies are not checked.
 
     Raises:
         ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
 
-    Cost: 2 ms for each 1 000 that a caller reads, and a list of all injected entries.
+    Cost: 2 ms for each 1 000 entries that the caller reads, and a list of all injected entries.
     """
     last = 0
     while rows := catalog.rows(
@@ -374,7 +414,7 @@ def find_remaining_entries(
 
 
 def build_filter_values(request: SearchRequest) -> tuple[str, ...]:
-    """Return the values for `DISPLAYABLE`."""
+    """Return the values for the placeholders of the SQL condition `DISPLAYABLE`."""
     return _encode_filter_values(request.roots, request.now, request.exclude)
 
 
@@ -389,7 +429,7 @@ DISPLAYABLE_IN_ROOTS: Final = f"""
         entry.root IN (SELECT value FROM json_each(?))
         AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR {EXPIRES_AT} > ?)
 """  # noqa: S608  a constant of the store
-"""Condition for entries of some roots that may be displayed at a time."""
+"""SQL condition for the entries of some roots that may be displayed; the last placeholder is the time."""
 
 DISPLAYABLE: Final = f"""
         AND {DISPLAYABLE_IN_ROOTS}
@@ -446,7 +486,14 @@ _TEXTS: Final = f"""
 
 
 def _build_match_test(words: Sequence[WeighedWord], total: int) -> Callable[[Score], bool]:
-    """Return a function that decides from the score of an entry whether a query is about it (5, 6)."""
+    """Return a function that decides from the score of an entry whether the entry is about the query.
+
+    See steps 5 and 6 of the module.
+
+    Args:
+        words: all words of the query, including words that occur in no row.
+        total: the number of entries in the memory.
+    """
     strong = [each for each in words if not each.word.is_weak]
     single = [each for each in strong if not each.word.is_phrase]
     known = [each.word for each in single if each.rows]
@@ -459,7 +506,10 @@ def _build_match_test(words: Sequence[WeighedWord], total: int) -> Callable[[Sco
 
 
 def _list_gates(words: Sequence[WeighedWord], total: int) -> Iterator[str]:
-    """Yield the conditions for rows, to be tried in order until something is found (2)."""
+    """Yield full-text conditions, the strictest first.
+
+    If a condition finds nothing, the caller tries the next one.
+    """
     finding = [each for each in words if not each.word.is_weak]
     if total >= _MIN_GATED_ENTRIES:
         rare = [each for each in finding if each.rows <= _RARE_SHARE * total]
@@ -479,7 +529,7 @@ def _list_gates(words: Sequence[WeighedWord], total: int) -> Iterator[str]:
 
 
 def _list_pairs(words: Sequence[WeighedWord], others: Sequence[WeighedWord]) -> Iterator[str]:
-    """Yield conditions for one of some words together with another one of these or of others."""
+    """Yield conditions that require one of `words` together with another one of `words` or `others`."""
     for at, each in enumerate(words, 1):
         if more := [*words[at:], *others]:
             yield f"({each.expression} AND ({_join_expressions(more)}))"
@@ -490,7 +540,12 @@ def _join_expressions(words: Sequence[WeighedWord]) -> str:
 
 
 def build_hit(row: Sequence[Any], score: float = 0.0) -> Hit:
-    """Return the hit for the `HIT_COLUMNS` of a row."""
+    """Return the hit for a row.
+
+    Args:
+        row: the values of `HIT_COLUMNS`.
+        score: the score of the row.
+    """
     root, rel, digest, inode, size, mtime_ns, ctime_ns, trust, ident, sees = row
     key = EntryKey(RootKey(root), RelPath(rel), Digest(digest))
     stamp = Stamp(inode, size, mtime_ns, ctime_ns)

@@ -1,29 +1,33 @@
-"""Find entries by meaning, also if they share no word with the query.
+"""Find entries by their meaning, even if they share no word with the query.
 
-A static embedding model has a vector for each word that it knows; an entry or a query has the mean of the
-vectors of its words. No model runs: vectors are looked up and added, in about 50 µs. The model is a directory
-in the format of model2vec (https://github.com/MinishLab/model2vec), `tokenizer.json` and `model.safetensors`,
-provided by the owner. Nothing is ever downloaded: no code that could do so is imported.
+A static embedding model has a vector for each word that it knows. The vector of an entry or a query is the
+mean of the vectors of its words. No neural network runs: looking up and adding vectors takes about 50 µs. The
+model is a directory in the format of model2vec (https://github.com/MinishLab/model2vec) with `tokenizer.json`
+and `model.safetensors`, which the owner provides. Nothing is downloaded: no code that could do so is
+imported.
 
-- M1. A vector only proposes a candidate. Candidates come from the same rows with the same conditions as
-  matches by words, and are read and checked before they are displayed (`recaller.py`, E2).
-- M2. Only complete words that the model knows count, without case and accents, and of these only words that
-  identify a subject (`query.py`, Q2 to Q5): the vector of a name in pieces is random.
-- M3. Abstain, once per query: one entry must be near enough by the words alone that it does not contain; the
-  words that it contains were already rated (`search.py`, 5). If one is near enough, all near entries follow
-  it.
-- M4. Both orders are merged by reciprocal rank: an entry gets `1 / (RANK_OFFSET + rank)` for each.
-- M5. The vectors in memory are the vectors of the catalog: a deleted vector is dropped at the next search.
-- M6. A model that cannot be read produces no vectors, and this is logged; everything else continues.
+- M1. A vector only proposes an entry. Proposed entries must satisfy the same conditions as matches by words,
+  and are read and checked before they are displayed (`recaller.py`, E2).
+- M2. Only complete words that the model knows count, without case and accents. Of these, only words that
+  identify a subject count (`query.py`, Q2 to Q5), because a model splits an unknown name into pieces with
+  random vectors.
+- M3. If no entry is near enough to the query, no entry is found by meaning. For this test, only the query
+  words that the entry does not contain are compared, because the search by words has already rated the others
+  (`search.py`, step 5). If one entry is near enough, all near entries are returned.
+- M4. The results by words and by meaning are merged by reciprocal rank: each list adds `1 / (RANK_OFFSET +
+  rank)` to the score of an entry.
+- M5. The vectors in memory are those of the catalog: a vector that was deleted there is removed at the next
+  search.
+- M6. If the model cannot be read, an event is logged and only the search by words is used.
 
-Not guaranteed: that entries are found among more than `MAX_VECTORS` entries, or after the `MAX_NEAR` nearest
+Not guaranteed: that entries are found beyond `MAX_VECTORS` entries, or beyond the `MAX_NEAR` nearest entries
 of the requested roots; nor that a model knows the languages of a memory.
 
 Attacked in tests/units/recall/test_meaning.py; test_paraphrases.py measures how often the right entry is
 found.
 
 Source: Cormack, Clarke and Büttcher, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank
-Learning Methods (2009), for M4 and its constant.
+    Learning Methods (2009), for M4 and its constant.
 """
 
 from __future__ import annotations
@@ -66,27 +70,29 @@ from muniment.store.rows import Columns
 from muniment.types.keys import RootKey
 
 RANK_OFFSET: Final = 60
-"""The constant of reciprocal rank fusion; see the source."""
+"""The constant of reciprocal rank fusion, from the source in the module docstring."""
 
 MIN_MATCH_SIMILARITY: Final = 0.38
-"""Cosine from which an entry matches a query; chosen with half of `quality/paraphrases.toml`."""
+"""Cosine similarity from which an entry matches a query; chosen with half of `quality/paraphrases.toml`."""
 
 MIN_NEAR_SIMILARITY: Final = 0.25
-"""Cosine from which an entry may follow one that matches."""
+"""Cosine similarity from which an entry is returned if another entry matches the query."""
 
 MAX_VECTORS: Final = 100_000
-"""Vectors in memory; 27 MB for 272 dimensions."""
+"""Maximum number of vectors in memory; they take 27 MB at 272 dimensions."""
 
 MAX_NEAR: Final = 192
-"""Nearest entries whose rows are checked."""
+"""Maximum number of nearest entries whose rows are checked."""
 
 MAX_WORDS: Final = 256
-"""The first words of an entry that count; a mean of more words is too general."""
+"""Number of words at the beginning of an entry that count; the mean of more words is too general."""
 
 _FILES: Final = ("tokenizer.json", "model.safetensors")
 _NEEDED: Final = ("numpy", "safetensors")
 _PREFIX_CHARS: Final = 5
-"""Characters that a word of a query and a word of an entry must share, as in `ranking.py`."""
+"""Number of first characters by which a word of a query and a word of an entry are compared, as in
+`ranking.py`.
+"""
 
 _MARKS: Final = (
     "\u2581",
@@ -101,14 +107,21 @@ _MATRIX_DIMENSIONS: Final = 2
 _WORD: Final = re.compile(r"[^\W_]+")
 
 Array = Any
-"""A numpy array; numpy is imported only if there is a model."""
+"""A numpy array; numpy is imported only if a model is configured."""
 
 
 class _Model(NamedTuple):
-    """A loaded model: the vector of the word with the number `n` is `vectors[places[n]] * weights[n]`.
+    """A loaded embedding model.
+
+    The vector of the word with number `n` is `vectors[vector_rows[n]] * weights[n]`. Without `vector_rows`,
+    it is row `n` of `vectors`; without `weights`, the factor is 1.
 
     Attributes:
-        bases: of letters with accents, for `str.translate`.
+        bases: the replacements of letters with accents, for `str.translate`.
+        numbers: the number of each word.
+        vectors: the vectors, one in each row.
+        vector_rows: the row of each number; None: the number itself.
+        weights: the factor of each number; None: 1.
     """
 
     bases: Mapping[int, str]
@@ -119,16 +132,16 @@ class _Model(NamedTuple):
 
 
 class StaticModel:
-    """A static embedding model in a directory (`store.rows.Embedder`). Threads may share one.
+    """A static embedding model in a directory (implements `store.rows.Embedder`). Threads may share one.
 
     Args:
-        directory: contains `tokenizer.json` and `model.safetensors`.
+        directory: the directory with `tokenizer.json` and `model.safetensors`.
 
     Raises:
-        ConfigInvalid: a file is missing, another user may write it, or the extra is not installed.
+        ConfigInvalid: a file is missing, another user can write it, or `muniment[semantic]` is not installed.
 
-    Cost: opening needs only a few `stat` calls; `identity` reads all bytes once; the first vector loads the
-    model: 0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
+    Cost: opening needs a few `stat` calls; `identity` reads all bytes once. The first vector loads the model:
+        0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -139,7 +152,9 @@ class StaticModel:
         self.vector_cache = VectorCache()
         displayed_path = printable(str(directory))
         if missing := [name for name in _FILES if not (directory / name).is_file()]:
-            raise ConfigInvalid(f"the embedding model {displayed_path} has no {missing[0]}")
+            raise ConfigInvalid(
+                f"the embedding model {displayed_path} has no {missing[0]}; use a folder of a model2vec model"
+            )
         for each in (directory, *(directory / name for name in _FILES)):
             require_trusted(each)
         if missing := [name for name in _NEEDED if find_spec(name) is None]:
@@ -149,7 +164,7 @@ class StaticModel:
 
     @cached_property
     def identity(self) -> str:
-        """Return a digest of its files: names, sizes, bytes."""
+        """Return a digest of the names, sizes and bytes of the model's files."""
         found = hashlib.sha256()
         for name in _FILES:
             with (self._directory / name).open("rb") as file:
@@ -158,7 +173,14 @@ class StaticModel:
         return found.hexdigest()
 
     def compute_vector(self, columns: Columns) -> bytes | None:
-        """Return the vector of an entry, see `store.rows.Embedder`: a signed byte for each dimension."""
+        """Return the vector of an entry as bytes, one signed byte for each dimension.
+
+        Args:
+            columns: the texts of the entry.
+
+        Returns:
+            None if the model cannot be read, or knows no word of the entry.
+        """
         text = "\n".join([columns.name, columns.description, columns.context, columns.body[:RANKED_CHARS]])
         tables = self._load()
         words = [] if tables is None else find_specific_words(text.translate(tables.bases))
@@ -170,7 +192,10 @@ class StaticModel:
         return bytes(np.rint(found * (_MAX_BYTE_VALUE / np.abs(found).max())).astype(np.int8).tobytes())
 
     def compute_mean(self, words: Sequence[str]) -> Array | None:
-        """Return the mean vector of some words, of length 1; None if the model knows none of them (M2)."""
+        """Return the mean of the vectors of some words, scaled to length 1.
+
+        Words that the model does not know are ignored. If it knows none of the words, return None.
+        """
         tables = self._load()
         if tables is None or not (
             numbers := [tables.numbers[word] for word in words if word in tables.numbers]
@@ -199,7 +224,11 @@ class StaticModel:
 
 
 def find_specific_words(plain: str) -> list[str]:
-    """Return the words of a folded text without accents that identify a subject, each once."""
+    """Return the different words of a text that identify a subject.
+
+    Args:
+        plain: a text from `store.rows.normalize_for_index`, without accents.
+    """
     words = dict.fromkeys(_WORD.findall(plain))
     return [word for word in words if len(word) <= _WORD_CHARS and is_specific(word)]
 
@@ -228,7 +257,7 @@ def _read_model(directory: Path) -> _Model:
 def _require_matching_tables(
     numbers: Iterable[object], vectors: Array, vector_rows: Array | None, weights: Array | None
 ) -> None:
-    """Raise `ValueError` unless every word number has a usable vector (M6)."""
+    """Raise `ValueError` if a word of the tokenizer has no usable vector."""
     import numpy as np
 
     known = range(len(vectors) if vector_rows is None else len(vector_rows))
@@ -250,7 +279,7 @@ def _require_matching_tables(
 
 
 class VectorCache:
-    """The vectors of a catalog, in memory (M5). Threads may share one."""
+    """Keeps the vectors of a catalog in memory. Threads may share one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -264,13 +293,13 @@ class VectorCache:
     def find_nearest(
         self, catalog: Database, roots: Iterable[RootKey], vector: Array, deadline: Deadline
     ) -> dict[int, Array]:
-        """Return the nearest vectors of some roots by their numbers, at most `MAX_NEAR`.
+        """Return the vectors of some roots that are nearest to `vector`, at most `MAX_NEAR`, by their ids.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
             Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 
-        Cost: linear; 1 ms for 10 000 of 256 dimensions, plus the changes since the last call.
+        Cost: linear; 1 ms for 10 000 vectors of 256 dimensions, and loading the changes since the last call.
         """
         import numpy as np
 
@@ -293,7 +322,7 @@ class VectorCache:
         return {int(ids[at]): normalize_vector(vectors[at]) for at in best if near[at] >= MIN_NEAR_SIMILARITY}
 
     def _refresh(self, catalog: Database, dimensions: int, deadline: Deadline) -> None:
-        """Load the changes of the catalog."""
+        """Load the vectors that were added to the catalog since the last call, and remove deleted ones."""
         import numpy as np
 
         ((series, changes),) = catalog.rows("SELECT series, changes FROM meant", deadline=deadline)
@@ -320,7 +349,7 @@ class VectorCache:
 
 
 def normalize_vector(vector: Array) -> Array:
-    """Return a vector of length 1 with the same direction."""
+    """Return a vector with the same direction and the length 1."""
     import numpy as np
 
     floats = vector.astype(np.float32)
@@ -328,10 +357,10 @@ def normalize_vector(vector: Array) -> Array:
 
 
 class CombinedSearch(Search):
-    """A search by words and by meaning. Threads may share one.
+    """Searches the entries of a catalog by words and by meaning. Threads may share one.
 
     Args:
-        catalog: up to date, with vectors of `model`; the caller closes it.
+        catalog: an up-to-date catalog with the vectors of `model`; the caller closes it.
         stemmer: the caller closes it.
         model: the embedding model.
     """
@@ -341,9 +370,9 @@ class CombinedSearch(Search):
         self._model = model
 
     def find(self, request: SearchRequest, deadline: Deadline) -> SearchResult:
-        """Return the entries that match by words or meaning (M3, M4); scores are those of the merged order.
+        """Return the entries that match by words or by meaning; scores are those of the merged order.
 
-        Cost: as `Search.find` and `VectorCache.nearest`, and 1 ms.
+        Cost: as `Search.find` and `VectorCache.find_nearest`, and 1 ms.
         """
         found, ranking = self._rank_matches(request, deadline, abstains=True)
         near = self._find_near(request, ranking, deadline, is_answered=bool(found))
@@ -354,7 +383,15 @@ class CombinedSearch(Search):
     def _find_near(
         self, request: SearchRequest, ranking: Ranking, deadline: Deadline, *, is_answered: bool
     ) -> list[tuple[Hit, Score]]:
-        """Return the entries that are near enough in meaning, the nearest first (M1, M3)."""
+        """Return the entries that are near enough in meaning, the nearest first.
+
+        Args:
+            request: the search request.
+            ranking: scores the entries by words.
+            deadline: the time limit.
+            is_answered: an entry matches by words; then near entries are returned even if none matches by
+                meaning.
+        """
         words = [each.text for each in request.query if not each.is_phrase and is_specific(each.text)]
         query_vector = self._model.compute_mean(words)
         if query_vector is None:
@@ -377,21 +414,34 @@ class CombinedSearch(Search):
         ]
 
     def _is_about(self, words: Sequence[str], vector: Array, columns: Sequence[str]) -> bool:
-        """Return whether an entry is near enough to the query words that it does not contain (M3)."""
+        """Return whether an entry is near enough to those query words that the entry does not contain.
+
+        Args:
+            words: the query words.
+            vector: the vector of the entry.
+            columns: the texts of the entry.
+        """
         text = self._stemmer.strip_accents("\n".join(columns))
         remaining_vector = self._model.compute_mean([word for word in words if not _has_prefix(text, word)])
         return remaining_vector is not None and float(vector @ remaining_vector) >= MIN_MATCH_SIMILARITY
 
 
 def _has_prefix(text: str, word: str) -> bool:
-    """Return whether a word of a text has the same beginning as another word, to ignore endings."""
+    """Return whether a word of a text begins like `word`; different endings are ignored."""
     return re.search(rf"(?<![^\W_]){re.escape(word[:_PREFIX_CHARS])}", text) is not None
 
 
 def _merge_ranks(
     found: Sequence[tuple[Hit, Score]], near: Sequence[tuple[Hit, Score]]
 ) -> list[tuple[Hit, Score]]:
-    """Merge two orders (M4); of equal ranks, matches by words come first."""
+    """Return the hits of both lists in the order of their merged ranks.
+
+    If merged ranks are equal, matches by words come first.
+
+    Args:
+        found: matches by words, the best first.
+        near: matches by meaning, the nearest first.
+    """
     ranks: dict[Any, float] = {}
     for order in (found, near):
         for at, (hit, _) in enumerate(order, 1):

@@ -1,28 +1,28 @@
 """Recall entries for each turn of a conversation, and inject every entry only once.
 
-A *turn* begins with a message of the user and starts a recall. Its result is injected at the first of two
-points at which it is ready: before the first model call of the turn, or after all results of the model's tool
-calls are in. So:
+A *turn* begins with a message of the user, which starts a recall in the background. There are two points at
+which the result can be injected: before the first model call of the turn, and after all results of the
+model's tool calls have arrived. The result is injected at the first point at which it is ready:
 
 | scenario | effect |
 |---|---|
 | ready before the model call | injected with the user's message, without waiting |
-| slow | not then; injected after the first tool results at which it is ready, however late |
-| slow, no tool calls | missed |
-| the next message of the user is first | cancelled; the next recall starts |
+| not ready then | injected after the first tool results at which it is ready, however late |
+| not ready then, and the model calls no tools | not injected |
+| the next message of the user arrives first | the recall is cancelled, and the next one starts |
 
-- S1. No method except `close` waits for a recall or the disk, and none raises because of a missing thread or
-  descriptor: then the recall failed.
+- S1. No method except `close` waits for a recall or the disk. If the system has no thread or descriptor left,
+  the recall fails, but no method raises.
 - S2. At most one recall is injected per turn, for any number of model calls.
-- S3. An injected entry is not recalled again until it was edited, or the conversation was compacted or reset,
-  for any number of turns. Exception: if all visible entries of the memory were injected, and the conversation
-  has grown by `repeat_after` tokens since, they may be recalled again, all at once.
-- S4. Entries that the conversation received after the recall started are removed from its result; an empty
+- S3. After an entry was injected, it is not recalled again until it was edited, or the conversation was
+  compacted or reset. Exception: if all visible entries of the memory were injected, and the conversation has
+  since grown by `repeat_after` tokens, all of them may be recalled again.
+- S4. Entries that the conversation received after the recall started are removed from the result. An empty
   result is not injected.
-- S5. Every recall that is not injected is logged with its reason (`Reason`), once.
+- S5. If a recall is not injected, the reason (`Reason`) is logged once.
 - S6. Injected entries are recorded in the ledger, by path and digest, in order.
 
-Separate from `conversation.py`, which handles messages: this module handles turns only.
+This module handles only turns; `conversation.py` handles messages.
 
 Methods are called by one thread, or from one event loop; recalls run on separate threads.
 
@@ -50,10 +50,14 @@ from muniment.types.keys import EntryKey
 
 
 class Reason(StrEnum):
-    """The reason why a recall was not injected. `PARENT_CANCELLED` and `FAILED` override later reasons."""
+    """The reason why a recall was not injected.
+
+    If a recall failed or its parent was cancelled, the reason is `FAILED` or `PARENT_CANCELLED`, even if
+    another reason applies later.
+    """
 
     SUPERSEDED = "superseded"
-    """The next message of the user was first."""
+    """The next message of the user arrived before the result was injected."""
     RESET = "reset"
     SHUTDOWN = "shutdown"
     TURN_LIMIT = "turn_limit"
@@ -67,7 +71,7 @@ class Reason(StrEnum):
 
 
 class InjectionMode(StrEnum):
-    """The point at which entries were injected: a point of a recall, or a tier (`context.py`)."""
+    """How entries were injected: at one of two points of a recall, or as one of the tiers in `context.py`."""
 
     USER_TURN = "user_turn"
     TOOL_RESULTS = "tool_results"
@@ -77,28 +81,31 @@ class InjectionMode(StrEnum):
 
 
 REPEAT_AFTER: Final = 30_000
-"""Tokens of a conversation after which a model may have lost injected entries (S3)."""
+"""Tokens of a conversation after which a model may no longer remember injected entries (rule S3)."""
 
 _RECORD_SECONDS: Final = 5.0
-"""Seconds for writing records when a session ends; they take milliseconds, longer on a busy disk."""
+"""Maximum seconds to wait for the last records when a session ends; they need milliseconds, more on a busy
+disk.
+"""
 
 
 class RecallSession:
-    """The memory in one conversation. Close it when done.
+    """The recalls of one conversation. Close it when done.
 
     Args:
-        recaller: the caller closes it.
-        budget: tokens of one recall.
-        choose: see `Recaller.recall`.
-        parent: cancels all running work; the caller closes it.
-        clock: monotonic seconds.
-        state: of an earlier session of the same conversation, from `as_json`. Invalid parts are ignored.
-        repeat_after: tokens, see S3.
+        recaller: searches the memory; the caller closes it.
+        budget: maximum tokens of one recall.
+        choose: selects among the search results, see `Recaller.recall`.
+        parent: a token that cancels all running work; the caller closes it.
+        clock: returns monotonic seconds.
+        state: the state of an earlier session of the same conversation, from `as_json`. Invalid parts are
+            ignored.
+        repeat_after: tokens after which entries may be injected again (rule S3 of the module).
 
     Attributes:
         prefetch: runs the background work; closed with the session.
-        outcomes: how often entries were injected, by `InjectionMode`, and how many recalls were not, by
-            `Reason`.
+        outcomes: how often entries were injected, by `InjectionMode`; and how many recalls were not injected,
+            by `Reason`.
 
     Raises:
         OSError: the process has no free descriptor.
@@ -126,19 +133,25 @@ class RecallSession:
 
     @property
     def injected(self) -> frozenset[EntryKey]:
-        """Return the injected entries."""
+        """Return the identifiers of the entries that recalls injected into this conversation."""
         return frozenset(self._injected)
 
     def count_tokens(self, tokens: int) -> None:
-        """Count tokens that were added to the conversation by others than the memory (S3)."""
+        """Add to the number of tokens that the conversation has received since the last injection.
+
+        Args:
+            tokens: the number of new tokens, without injected text.
+        """
         self._tokens_since += tokens
 
     def on_user_turn(self, text: str, *, injected: Collection[EntryKey] = ()) -> None:
-        """Start the recall of a turn and cancel the previous one; also for a message received mid-loop.
+        """Start the recall for a message of the user, and cancel the previous recall.
+
+        The message may also arrive during the tool calls of a turn.
 
         Args:
             text: the user's message.
-            injected: entries that the conversation received elsewhere, which are not recalled either.
+            injected: entries that the conversation received in other ways; they are not recalled.
         """
         self._cancel_recall(Reason.SUPERSEDED)
         injected_before, known = self.injected, frozenset(injected)
@@ -152,14 +165,13 @@ class RecallSession:
             self._log_discarded(Reason.FAILED)
 
     def take_result(self, where: InjectionMode, injected: Collection[EntryKey] = ()) -> Recalled | None:
-        """Return the entries to put first among the reminders of the turn, or after its last tool result.
+        """Return the entries of the current recall to inject now; None: no entries, or not ready yet.
 
         Args:
-            where: which of the two; after results only when all are in.
-            injected: entries that the conversation has received elsewhere by now (S4).
-
-        Returns:
-            None: no entries, or not yet ready.
+            where: the point: `USER_TURN` before the first model call, or `TOOL_RESULTS` after all tool
+                results.
+            injected: entries that the conversation has received in other ways; they are removed from the
+                result.
         """
         handle = self._handle
         if handle is None:
@@ -182,16 +194,23 @@ class RecallSession:
         return new
 
     def abort(self, reason: Reason) -> None:
-        """Cancel the current recall, because the turn ends in another way."""
+        """Cancel the current recall, because the turn ends early.
+
+        Args:
+            reason: the reason to log.
+        """
         self._cancel_recall(reason)
 
     def on_compaction(self) -> None:
-        """Forget the injected entries, because a summary replaced the history (S3)."""
+        """Forget which entries were injected, because a summary replaced the history that contained them."""
         self._injected.clear()
         self._tokens_since = 0
 
     def on_reset(self) -> None:
-        """Reset the state, because the conversation starts again."""
+        """Cancel the current recall and forget all injected entries.
+
+        Call this when the conversation starts again without its history.
+        """
         self._cancel_recall(Reason.RESET)
         self.on_compaction()
 
@@ -200,16 +219,21 @@ class RecallSession:
         return {"shown": dump_keys(self._injected), "since": self._tokens_since}
 
     def record(self, recalled: Recalled, where: InjectionMode) -> None:
-        """Count injected entries, and write them to the ledger (S6) on another thread (S1)."""
+        """Count injected entries, and write them to the ledger on another thread.
+
+        Args:
+            recalled: the injected entries.
+            where: the way in which they were injected.
+        """
         self.outcomes[where] += 1
         events.emit("memory_injected", where=where, entries=len(recalled.entries), tokens=recalled.tokens)
         self._records.add(recalled, where)
 
     def close(self) -> None:
-        """Cancel the running work; repeated calls have no effect.
+        """Cancel the running work, and wait until its threads end; repeated calls have no effect.
 
-        Cost: the time until the threads end: milliseconds unless a disk hangs, and at most some seconds; an
-        event is logged if that is too short.
+        Cost: the time until the threads end: usually milliseconds, at most some seconds if a disk hangs. If
+            threads still run then, an event is logged.
         """
         self._cancel_recall(Reason.SHUTDOWN)
         self.prefetch.close()
@@ -230,7 +254,15 @@ class RecallSession:
         *,
         may_repeat: bool,
     ) -> Recalled:
-        """Run the recall on the thread of the handle."""
+        """Recall entries for a message, on the thread of the handle.
+
+        Args:
+            text: the message.
+            injected_before: entries that earlier recalls injected; excluded, unless they may be repeated.
+            injected: entries that the conversation received in other ways; always excluded.
+            deadline: the time limit.
+            may_repeat: if all visible entries were injected and nothing else is found, recall them again.
+        """
 
         def run_recall(exclude: frozenset[EntryKey]) -> Recalled:
             return self._recaller.recall(
@@ -260,10 +292,10 @@ class RecallSession:
 
 
 class _RecordWriter:
-    """Writes records in order, on a thread that runs while there are records to write.
+    """Writes records in order, on a thread that runs only while there are records to write.
 
     Args:
-        write: writes one record; never raises, and may be slow.
+        write: writes one record; must not raise, and may be slow.
     """
 
     def __init__(self, write: Callable[[Recalled, str], None]) -> None:
@@ -274,7 +306,7 @@ class _RecordWriter:
         self._is_writing = False
 
     def add(self, recalled: Recalled, where: str) -> None:
-        """Queue a record. If the system has no thread for it, it is written with the next one."""
+        """Queue a record. If the system has no thread left, it is written together with the next record."""
         with self._lock:
             self._queue.append((recalled, where))
             if self._is_writing:
@@ -290,7 +322,7 @@ class _RecordWriter:
             self._thread, self._is_writing = thread, True
 
     def close(self) -> None:
-        """Wait until all are written, for `_RECORD_SECONDS` at most."""
+        """Wait until all records are written, for at most `_RECORD_SECONDS`."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -311,12 +343,12 @@ class _RecordWriter:
 
 
 def load_tokens(unsafe_number: object) -> int:
-    """Return a number of tokens from a saved state; 0 for an invalid value."""
+    """Return the number of tokens from a saved state; 0 if the value is invalid."""
     return max(0, unsafe_number) if isinstance(unsafe_number, int) else 0
 
 
 def _find_end_reason(handle: Handle[Recalled]) -> Reason | None:
-    """Return why a recall will have no result; None: it may have one."""
+    """Return the reason why a recall has no result and will have none; None if it may still have one."""
     has_failed = handle.has_failed  # First: a cancelled one ends only then.
     if handle.is_cancelled:
         return Reason.PARENT_CANCELLED

@@ -1,6 +1,7 @@
 """Cut text into words and stems with SQLite's own tokenizer.
 
-Uses an empty full-text table in memory with the tokenizer of the catalog, so that both always agree.
+An empty full-text table in memory uses the tokenizer of the catalog. Therefore the words of a query are
+always cut in the same way as the words of the entries.
 
 Attacked in tests/units/recall/test_query.py.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 MAX_CACHED_STEMS: Final = 20_000
-"""Words whose stems are cached, about 4 MB; the least recently used are removed first."""
+"""Maximum number of cached stems, about 4 MB; the least recently used are removed first."""
 
 _TABLES: Final = """
     CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61');
@@ -23,7 +24,7 @@ _TABLES: Final = """
     CREATE VIRTUAL TABLE stem USING fts5vocab (stems, instance);
 """
 _CUTS: Final = (("words", "word"), ("stems", "stem"))
-"""A table that cuts text, and the view that shows the result."""
+"""Pairs of names: a full-text table that cuts a text, and the view that lists the resulting words."""
 
 _ACCENTS: Final = tuple(map(chr, range(0x300, 0x370)))
 _ACCENTED: Final = tuple(
@@ -34,7 +35,7 @@ _ACCENTED: Final = tuple(
 
 
 class Term(NamedTuple):
-    """A word without case and accents, and its stem."""
+    """A word without case and accents, and the stem of the word."""
 
     word: str
     stem: str
@@ -51,10 +52,11 @@ class Stemmer:
         self._connection.executescript(_TABLES)
 
     def split_terms(self, folded: str) -> tuple[Term, ...]:
-        """Return the words of a text in order, with their stems.
+        """Return the words of a text in their order, with their stems.
 
         Args:
-            folded: text from `store.rows.normalize_for_index`. Halves of surrogate pairs separate words.
+            folded: a text from `store.rows.normalize_for_index`. An invalid surrogate character separates
+                words.
 
         Cost: 90 µs and about 1 µs per word.
         """
@@ -62,7 +64,7 @@ class Stemmer:
             return self._split(folded)
 
     def find_stems(self, words: Iterable[str]) -> dict[str, str]:
-        """Return the stems of words, each of which is one word to the tokenizer; others are left out.
+        """Return the stem of each word; skip a text that the tokenizer does not treat as one word.
 
         Cost: as `split_terms` for the words that are not cached.
         """
@@ -79,26 +81,29 @@ class Stemmer:
         return found
 
     def strip_accents(self, folded: str) -> str:
-        """Return a folded text as the tokenizer sees it: without the accents that it removes.
+        """Return a text without accents, as the tokenizer reads it.
+
+        Args:
+            folded: a text from `store.rows.normalize_for_index`.
 
         Cost: linear; the first text that is not ASCII takes 1 ms more.
         """
         return folded if folded.isascii() else folded.translate(self.load_accent_table())
 
     def load_accent_table(self) -> dict[int, str]:
-        """Return a table for `str.translate` from letters with accents to the tokenizer's letters."""
+        """Return a table for `str.translate` that removes accents in the same way as the tokenizer."""
         with self._lock:
             if self._bases is None:
                 self._bases = self._find_bases()
             return self._bases
 
     def close(self) -> None:
-        """Close the tables."""
+        """Close the tables in memory."""
         with self._lock:
             self._connection.close()
 
     def _find_bases(self) -> dict[int, str]:
-        """Return how the tokenizer reads letters with accents, and combining accents alone."""
+        """Return the replacement of each letter with an accent, and of each separate combining accent."""
         cut = self._split(" ".join(_ACCENTED))
         bases = dict(zip(_ACCENTED, (term.word for term in cut), strict=True))
         words = iter(term.word for term in self._split(" ".join(f"a{accent}b" for accent in _ACCENTS)))

@@ -1,15 +1,17 @@
 """Give subagents a memory: context for their task, and tools to search entries and to submit facts.
 
-- B1. `search_memory` only reads, with the same search, policy and gates as every recall. It injects nothing
-  into the conversation of the parent agent: entries that a subagent saw may still be recalled there.
-- B2. All searches of one `SubagentMemory` share `MAX_SEARCHES` and `MAX_SEARCH_TOKENS`, including concurrent
-  ones.
-- B3. Equal concurrent searches are one search; they all get the same result or error.
+- B1. `search_memory` only reads, with the same search, policy and gates as every recall. An entry that a
+  subagent received does not count as injected into the conversation of the parent agent, and may still be
+  recalled there.
+- B2. All searches of one `SubagentMemory` together are limited to `MAX_SEARCHES` and `MAX_SEARCH_TOKENS`,
+  including concurrent searches.
+- B3. If several subagents run the same search at the same time, it runs once, and all get the same result or
+  error.
 - B4. `remember_this` stores facts with trust `agent`, for any statement of the agent about them.
-- B5. Every call gets a text as its result; a model's mistake raises nothing. No result contains a host path:
-  errors contain only their code.
+- B5. Every call returns a text; a mistake of the model raises no error. No result contains a host path: an
+  error is reported only by its code.
 
-Threads may share one, as parallel subagents do.
+Threads, such as parallel subagents, may share one `SubagentMemory`.
 
 Attacked in tests/units/recall/test_subagent.py.
 """
@@ -34,16 +36,16 @@ MAX_SEARCHES: Final = 20
 MAX_SEARCH_TOKENS: Final = 6_000
 
 Enqueue = Callable[[str], str]
-"""Function that enqueues a fact to be remembered with trust `agent` and returns the id of its task.
+"""Function that queues a fact to be remembered with trust `agent`, and returns the id of the task.
 
-Raises `MunimentError` or `OSError` if it cannot.
+It raises `MunimentError` or `OSError` if it cannot queue the fact.
 """
 
 _NOTHING_FOUND: Final = "No entry matches."
 _LIMIT_REACHED: Final = "error: the search limit of this task is reached; continue with what you know"
 
 _NAME_CHARS: Final = 80
-"""Characters of a tool's name that an error quotes."""
+"""Maximum characters of an unknown tool's name that an error message quotes."""
 
 _SEARCH: Final[dict[str, Any]] = {
     "name": "search_memory",
@@ -86,13 +88,13 @@ class _SubagentSearch(NamedTuple):
 
 
 class SubagentMemory:
-    """The memory of some subagents.
+    """The access of several subagents to one memory, with common limits. Threads may share it.
 
     Args:
-        recaller: the caller closes it.
+        recaller: searches the memory; the caller closes it.
         scopes: the scopes of the memory.
         enqueue: receives the facts of `remember_this`; None: this tool is not available.
-        patience: returns the time limit of each search; None: unlimited.
+        build_deadline: returns the time limit of a search that starts now; by default, unlimited.
     """
 
     def __init__(
@@ -114,12 +116,15 @@ class SubagentMemory:
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """Return the tools in the format of Chat Completions."""
+        """Return the descriptions of the available tools, in the format of Chat Completions."""
         functions = [_SEARCH] if self._enqueue is None else [_SEARCH, _REMEMBER]
         return [{"type": "function", "function": function} for function in functions]
 
     def task_context(self, description: str) -> str:
-        """Return the task prompt of a subagent: the task, related entries, and its tools.
+        """Return the prompt for a subagent: the task, entries that help with it, and the memory tools.
+
+        Args:
+            description: the task.
 
         Cost: a recall.
         """
@@ -137,11 +142,13 @@ class SubagentMemory:
         )
 
     def call(self, name: str, arguments: str | Mapping[str, Any]) -> str:
-        """Run a tool call and return the text for the model (B5).
+        """Run a tool call of a subagent, and return the text of the result.
+
+        If the model made a mistake, the text describes it.
 
         Args:
-            name: of the tool.
-            arguments: as the model wrote them, or already parsed.
+            name: the name of the tool.
+            arguments: the arguments as JSON text from the model, or already parsed.
         """
         try:
             parsed_arguments = _parse_arguments(arguments)

@@ -1,10 +1,11 @@
 """Look up entries about the files that a conversation touches, in the background.
 
-- F1. No method waits, or raises because of a missing thread or descriptor.
-- F2. A path is looked up once, and again only if some of the result was injected elsewhere in the meantime.
-- F3. All injected entries together take at most the budget, until the conversation is compacted.
+- F1. No method waits. No method raises because the system has no thread or descriptor left.
+- F2. A path is looked up once. It is looked up again only if a part of the result was injected in another way
+  in the meantime.
+- F3. All injected entries together use at most the budget, until the conversation is compacted.
 
-Separate from `conversation.py`, which reports touched paths: this module looks them up.
+Separate from `conversation.py`, which reports the touched paths to this module.
 
 Attacked in tests/units/recall/test_touched.py.
 """
@@ -20,26 +21,26 @@ from muniment.types import Recalled
 from muniment.types.keys import EntryKey
 
 MAX_PATHS: Final = 2_000
-"""Paths of one conversation that are looked up; a tool that lists a disk reports more."""
+"""Maximum number of paths that are looked up for one conversation; a tool that lists a disk reports more."""
 
 PATHS_AT_ONCE: Final = 50
-"""Paths of one lookup, one query each, so that the first results are soon available."""
+"""Maximum number of paths in one lookup, each a separate query, so that first results are available soon."""
 
 
 class TouchedPaths:
-    """The third tier of one conversation, one lookup at a time.
+    """The entries about files that one conversation touches, with one lookup at a time.
 
     Args:
         static: looks up the paths.
         prefetch: runs the lookups; the caller closes it.
-        budget: tokens of all injected entries.
-        known: returns the entries that the conversation received elsewhere.
-        injected: the entries that this tier injected before.
-        spent: the tokens of these.
+        budget: maximum tokens of all injected entries together.
+        known: returns the entries that the conversation received in other ways.
+        injected: the entries about files that were injected in an earlier run of the conversation.
+        spent: the tokens of `injected`.
 
     Attributes:
-        injected: the entries that this tier injected.
-        spent: the tokens of these.
+        injected: the entries about files that were injected into the conversation.
+        spent: the tokens of `injected`.
     """
 
     def __init__(
@@ -58,14 +59,18 @@ class TouchedPaths:
         self.injected, self.spent = set(injected), spent
 
     def add(self, unsafe_path: str) -> None:
-        """Add a workspace file that a tool touches."""
+        """Report that a tool touches a file; look up entries about it if the path is new.
+
+        Args:
+            unsafe_path: the path of a file in the workspace.
+        """
         if unsafe_path not in self._seen and len(self._seen) < MAX_PATHS:
             self._seen.add(unsafe_path)
             self._queued.append(unsafe_path)
             self._start_lookup()
 
     def take_result(self) -> Recalled | None:
-        """Return the entries to inject now; None: no entries, or not yet available."""
+        """Return found entries to inject now; None: no entries, or the lookup still runs."""
         if self._running is None:
             self._start_lookup()  # Retry a lookup that could not be started before.
             return None
@@ -83,9 +88,9 @@ class TouchedPaths:
         return recalled if recalled is not None and recalled.entries else None
 
     def reset(self) -> None:
-        """Forget all paths and entries, because the conversation lost the injected text.
+        """Forget all paths and injected entries; a path is looked up again when a tool touches it again.
 
-        Paths are looked up again when they are touched again.
+        Call this when the conversation no longer contains the injected text.
         """
         if self._running is not None:
             self._running[0].cancel()

@@ -7,10 +7,13 @@ from muniment.kernel.names import Trust
 
 
 def check_texts(**arguments: object) -> None:
-    """Check that required arguments are texts.
+    """Check that the values of required arguments are strings.
+
+    Args:
+        arguments: the values, by the names of the arguments.
 
     Raises:
-        BadArguments: one is missing or not a text; the message contains its name.
+        BadArguments: a value is None or not a string; the message contains the name of the argument.
     """
     for name, value in arguments.items():
         if value is None:
@@ -20,19 +23,22 @@ def check_texts(**arguments: object) -> None:
 
 
 def check_optional_texts(**arguments: object) -> None:
-    """Check that optional arguments are texts or None.
+    """Check that the values of optional arguments are strings or None.
+
+    Args:
+        arguments: the values, by the names of the arguments.
 
     Raises:
-        BadArguments: one is not; the message contains its name.
+        BadArguments: a value is neither; the message contains the name of the argument.
     """
     check_texts(**{name: value for name, value in arguments.items() if value is not None})
 
 
 def parse_trust(value: str | None) -> Trust:
-    """Return the trust of an argument, or the owner's for None.
+    """Return the trust with the name `value`; None means the trust `owner`.
 
     Raises:
-        BadArguments: unknown trust.
+        BadArguments: unknown name of a trust.
     """
     try:
         return Trust.OWNER if value is None else Trust(value)
@@ -41,10 +47,16 @@ def parse_trust(value: str | None) -> Trust:
 
 
 def parse_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
-    """Return a whole number within its limits, also of a float such as 5.0.
+    """Return the value of an argument as an integer; a float such as 5.0 is accepted.
+
+    Args:
+        name: the name of the argument, for the message.
+        value: the value.
+        minimum: the smallest permitted value.
+        maximum: the largest permitted value; None: no limit.
 
     Raises:
-        BadArguments: it is not a whole number, or outside of the limits.
+        BadArguments: the value is not a whole number, or is outside of the limits.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)

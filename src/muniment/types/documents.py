@@ -1,12 +1,12 @@
-"""Results as JSON documents: `create_document` creates the document to send, `parse_document` parses it.
+"""Convert results to the JSON documents that the daemon sends, and parse these documents in a client.
 
-D1 Members of a document have camelCase names. A member whose default is None or empty is omitted if it has no
-   other value. It is never null, as in the types of the original contract. All other members are always
-   present.
-D2 Members that never leave the process (`LOCAL`) are omitted.
-D3 A parsed result has every member that is always present, each of its type. Unknown members are ignored,
-   since a newer daemon may send more. For the same reason unknown words of an enumeration are accepted.
-D4 An error is its code in a document; a parsed error has the sentence of that code.
+D1 Members of a document have camelCase names. A member whose default is None or `()` is optional: it is
+   omitted if its value is the default, and is never null. All other members are always present.
+D2 Members that never leave the process (`LOCAL`) are not part of the document.
+D3 `parse_document` checks that every required member is present, and that each member has its type. Unknown
+   members and unknown words of an enumeration are accepted, because a newer daemon may send them.
+D4 In a document, an error is only its code. `parse_document` returns an error with the message that
+   `errors.CODES` has for this code.
 """
 
 from __future__ import annotations
@@ -38,21 +38,26 @@ if TYPE_CHECKING:
 
 
 LOCAL: Final = {"exclude": True}
-"""The metadata of a member that never leaves the process (D2); pydantic also reads it."""
+"""The metadata of a member that is never sent; pydantic also reads this metadata."""
 
 
 REQUIRED: Final = {"needed": True}
-"""The metadata of a member that every document contains, although it has a default here."""
+"""The metadata of a member that every document contains, although the class has a default for it."""
 
 
 def convert_to_camel_case(name: str) -> str:
-    """Return the name of a member in a document."""
+    """Return a Python name in camelCase, as a document contains it: `task_id` becomes `taskId`."""
     first, *others = name.split("_")
     return first + "".join(map(str.title, others))
 
 
 def _describe_schema(schema: dict[str, Any], class_: type[DataclassInstance]) -> None:
-    """Add the descriptions of members to the schema of a response, and mark optional members (D1)."""
+    """Change the JSON schema of a response: add the descriptions of members, and mark optional members.
+
+    Args:
+        schema: the schema that pydantic generated; modified.
+        class_: the class of the response.
+    """
     hints, required_names = get_type_hints(class_, include_extras=True), schema.get("required", [])
     for each in _list_sent_fields(class_):
         member = schema["properties"][_choose_wire_name(each)]
@@ -65,11 +70,11 @@ def _describe_schema(schema: dict[str, Any], class_: type[DataclassInstance]) ->
 
 
 class WireDocument:
-    """A class of results that are sent, with its settings for pydantic."""
+    """The base class of results that are sent as JSON documents; it contains the settings for pydantic."""
 
     __slots__ = ()
     noun: ClassVar[str] = "a response"
-    """The name of the type in a message."""
+    """The name of this kind of result in error messages."""
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {
         "extra": "forbid",
         "alias_generator": convert_to_camel_case,
@@ -79,7 +84,7 @@ class WireDocument:
 
 
 class OpaqueType:
-    """A marker: pydantic does not describe the type of a member that never leaves the process."""
+    """A marker for a member that is never sent: pydantic then accepts any type for this member."""
 
     def __get_pydantic_core_schema__(self, _source: Any, make: Any) -> Any:
         return make.generate_schema(Any)
@@ -87,7 +92,7 @@ class OpaqueType:
 
 @dataclass(frozen=True)
 class Discriminator:
-    """A marker with the member that distinguishes the classes of a union."""
+    """A marker for a union of classes: the name of the member by which a document shows its class."""
 
     member: str
 
@@ -99,7 +104,7 @@ class Discriminator:
 
 @dataclass(frozen=True)
 class ErrorCodes:
-    """A marker for an error that is only its code in a document, with the possible codes."""
+    """A marker for a member that is an error: the codes that a document may contain for it."""
 
     codes: tuple[str, ...]
 
@@ -111,7 +116,7 @@ A = TypeVar("A", bound=WireDocument)
 
 
 def create_document(result: WireDocument) -> dict[str, Any]:
-    """Return an answer as the JSON document that is sent (D1, D2)."""
+    """Return a result as the JSON document to send, without local members and unset optional members."""
     kind: Any = type(result)
     values = ((each, getattr(result, each.name)) for each in _list_members(kind))
     return {
@@ -122,7 +127,12 @@ def create_document(result: WireDocument) -> dict[str, Any]:
 
 
 def select_members(result: object, names: str) -> dict[str, Any]:
-    """Return some members of a result for the command line, with their Python names."""
+    """Return the selected members of a result as JSON values for the command line.
+
+    Args:
+        result: the result.
+        names: the Python names of the members, separated by spaces.
+    """
     return {name: _as_json(getattr(result, name)) for name in names.split()}
 
 
@@ -135,15 +145,15 @@ def _as_json(value: Any) -> Any:
 
 
 def parse_document(kind: type[A], source: object, label: str) -> A:
-    """Parse the value of a JSON document as an answer of a class (D3).
+    """Return the result that a JSON document contains; ignore unknown members.
 
     Args:
-        kind: a class of the contract, or a subclass.
-        source: the value.
-        label: the name of the expected type, for messages.
+        kind: the class of the result.
+        source: the parsed JSON value.
+        label: the name of this kind of result, for messages.
 
     Raises:
-        ValueError: invalid value, with the reason.
+        ValueError: the value is not such a result; the message has the reason.
     """
     if not isinstance(source, dict):
         raise ValueError(f"{label} is not an object")  # noqa: TRY004  as all of these
@@ -160,7 +170,16 @@ _EMPTY_DEFAULTS: Final = (None, ())
 
 
 class _WireMember(NamedTuple):
-    """A member of a response: its names here and in a document, and its properties."""
+    """A member of a result.
+
+    Attributes:
+        name: the name in Python.
+        wire: the name in a document.
+        type: the type, without its description.
+        default: the default value.
+        is_required: every document must contain the member.
+        is_optional: a document omits the member if its value is the default.
+    """
 
     name: str
     wire: str
@@ -211,7 +230,14 @@ def _convert_value(value: Any) -> Any:
 
 
 def _parse_value(expected_type: Any, value: Any, name: str, label: str) -> Any:
-    """Return the value of a member, checked by its type."""
+    """Return the value of a member, converted to its type; raise `ValueError` if it has another type.
+
+    Args:
+        expected_type: the type of the member.
+        value: the JSON value.
+        name: the name of the member, for messages.
+        label: the name of the result that contains the member, for messages.
+    """
     expected_type = (
         get_args(expected_type)[0] if get_origin(expected_type) in {Union, UnionType} else expected_type
     )  # The other type is None, which is omitted.

@@ -1,4 +1,4 @@
-"""The identifiers of roots and entries in the ledger, the catalog and recall; internal to the process."""
+"""Identifiers of roots and entries, as the ledger, the catalog and recall use them inside the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RootKey = NewType("RootKey", str)
 
 
 class EntryKey(NamedTuple):
-    """A version of an entry: its root, its path and the digest of its text."""
+    """The identifier of one version of an entry: its root, its path in the root, the digest of its text."""
 
     root: RootKey
     rel: RelPath

@@ -16,13 +16,17 @@ class RememberRequest:
     Attributes:
         content: the fact; trimmed, then 1 to `MAX_FACT_BYTES` bytes of UTF-8 without NUL.
         scope: the only scope that may be written; None: the agent chooses.
-        context: the data that the run may see.
-        trust: of the author of the fact.
-        dry_run: judge and report; commit nothing.
-        task_id: chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`, so that a repeated
-            request is carried out once; None: a new one.
-        expires: the last day on which it is shown, such as `2026-12-31`, or a number of days, such as `30d`;
-            None: it is never hidden. An end in its text is stored separately, see `content/expiry.py`.
+        context: the part of the memory that the run may see: `workspace` or `clean`, see `names.ContextMode`.
+        trust: the trust of the author of the fact.
+        dry_run: check and return the change, but write nothing.
+        task_id: an id chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`. If the request
+            is repeated with this id, it is carried out only once. None: a new id.
+        detail: include the last text of the model in the result.
+        secret: whether a secret was removed from the fact when it was queued: `taken`: yes, and `content` is
+            the rest; `left`: the whole fact was a secret, so `content` is empty; None: it had no secret.
+        expires: the last day on which the fact is shown, such as `2026-12-31`, or a number of days, such as
+            `30d`; None: the fact is never hidden. An end date in the text of the fact is stored separately,
+            see `content/expiry.py`.
     """
 
     content: str
@@ -41,15 +45,16 @@ class ForgetRequest:
     """A request to forget entries.
 
     Attributes:
-        query: the path of an entry, such as `user/editor.md`; or a description. Without a model an entry
-            matches if it has all of its words, or if it is the only one with all words except function words.
-            Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different
-            significant words.
+        query: the path of an entry, such as `user/editor.md`, or a description. Without a language model, an
+            entry matches if it contains all words of the description. Function words such as `the` are
+            ignored if only one entry contains all other words. The query is trimmed; then at most
+            `MAX_QUERY_BYTES` bytes of UTF-8 with 1 to `MAX_QUERY_WORDS` different significant words.
         scope: the only scope to search; None: all.
         dry_run: compute and report the changes; change nothing.
-        trust: of the caller.
-        task_id: as of a `RememberRequest`.
-        digest: of a preview: if the removals differ now, nothing is removed. None: no check.
+        trust: the trust of the caller.
+        task_id: as in `RememberRequest`.
+        digest: the `digest` of an earlier dry run. If other text would be removed now, nothing is removed.
+            None: no check.
     """
 
     query: str
@@ -66,12 +71,12 @@ class DreamRequest:
     """A request to tidy the memory.
 
     Attributes:
-        scope: the only scope; None: all.
+        scope: the only scope to tidy; None: all.
         dry_run: compute and report the changes; change nothing.
-        trust: of the caller; entries of a higher trust are not changed.
-        attended: whether a user requested this dream; if not, its removals wait for the owner's review.
-        task_id: as of a `RememberRequest`.
-        digest: as of a `ForgetRequest`.
+        trust: the trust of the caller; entries with a higher trust are not changed.
+        attended: whether a user made this request; if not, each removal waits for the owner's review.
+        task_id: as in `RememberRequest`.
+        digest: as in `ForgetRequest`.
     """
 
     scope: str | None = None

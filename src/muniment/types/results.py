@@ -1,7 +1,7 @@
-"""The results of operations, and the responses of the daemon: each class once.
+"""The results of operations. The same classes describe the responses of the daemon.
 
-The meaning of a member is written next to its type: for readers, for docs/http.md and for the OpenAPI
-document, which pydantic generates from these classes.
+The meaning of a member is in the `Annotated` text of its type. docs/http.md and the OpenAPI document, which
+pydantic generates from these classes, contain this text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from muniment.types.documents import (
 from muniment.types.keys import EntryKey
 
 MAX_RETAINED: Final = 100
-"""Retained entries of a forget that a response lists."""
+"""Maximum number of entries in `ForgetResult.kept`."""
 
 Kind = Literal["remember", "forget", "dream"]
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -37,23 +37,23 @@ Status = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as counted by the server; zero if it did not count."""
+    """The tokens of a model's turn, as its server counted them; zero if the server did not count."""
 
     input_tokens: int = 0
     output_tokens: int = 0
 
     def add(self, other: Usage) -> Usage:
-        """Return the sum of both."""
+        """Return the sum of this usage and `other`."""
         return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The cost of one turn of the model.
+    """The duration and the tokens of one turn of the model.
 
     Attributes:
-        seconds: from the request to the response or failure.
-        usage: zero after a failure.
+        seconds: the time from the request to the response or failure.
+        usage: the tokens; zero after a failure.
     """
 
     seconds: float
@@ -62,33 +62,33 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SupersededEntry(WireDocument):
-    """An outdated entry: the fact replaced it, under its path and id."""
+    """An outdated entry that a new fact replaced; the new entry has the same path and id."""
 
     noun = "a superseded entry"
     path: str
-    id: Annotated[str, "Of its provenance; empty if it had none."]
-    previous_text: Annotated[str, "The beginning of its text, one line."] = field(default="", metadata=LOCAL)
+    id: Annotated[str, "The id in the provenance of the entry; empty if it had no provenance."]
+    previous_text: Annotated[str, "The old text's beginning, one line."] = field(default="", metadata=LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
 class SimilarEntry(WireDocument):
-    """An entry about the same subject that stays: the new entry is linked to it."""
+    """An existing entry about the same subject as a new fact; it stays, and the new entry links to it."""
 
     noun = "a similar entry"
     path: str
-    id: Annotated[str, "Of its provenance; empty if it has none."]
+    id: Annotated[str, "The id in the provenance of the entry; empty if it has no provenance."]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change as callers see it.
+    """The change of one file, as a result shows it to callers.
 
     Attributes:
-        path: logical path.
+        path: the path in the memory, such as `user/editor.md`.
         kind: whether the file is created, modified or deleted.
-        sha256_before: digest of the old content, None for a new file.
-        sha256_after: digest of the new content, None for a deleted file.
-        superseded: the entry that a fact replaced at this path.
+        sha256_before: digest of the old content; None for a new file.
+        sha256_after: digest of the new content; None for a deleted file.
+        superseded: the outdated entry that a fact replaced at this path; None if the fact replaced no entry.
     """
 
     path: str
@@ -99,39 +99,39 @@ class Change:
 
 
 def list_superseded(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
-    """Return the entries that facts replaced."""
+    """Return the outdated entries that facts replaced in these changes."""
     return tuple(each.superseded for each in changes if each.superseded is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult(WireDocument):
-    """The local members of a result of every job.
+    """The members that the results of remember, forget and dream have in common.
 
-    A result of a client has the id of its task. All other local members are empty there (0, False, None) for
-    every job; the text of each states it.
+    The daemon does not send these members. In a result that a client of the daemon returns, only `task_id` is
+    set; all others are empty (0, False, None).
     """
 
     noun = "a result"
-    task_id: Annotated[str, "The argument of `undo`; the same over HTTP."] = field(default="", metadata=LOCAL)
-    status: Annotated[str, "Only `completed` may have written something."] = field(
+    task_id: Annotated[str, "The task's id, for `undo`; also over HTTP."] = field(default="", metadata=LOCAL)
+    status: Annotated[str, "If it is not `completed`, nothing was written."] = field(
         default="completed", metadata=LOCAL
     )
-    policy: Annotated[str, "Its name; empty over HTTP."] = field(default="", metadata=LOCAL)
-    turns: Annotated[int, "Turns of the model; 0 over HTTP."] = field(default=0, metadata=LOCAL)
-    seconds: Annotated[float, "Duration of the job; 0 over HTTP."] = field(default=0.0, metadata=LOCAL)
+    policy: Annotated[str, "The name of the policy; empty over HTTP."] = field(default="", metadata=LOCAL)
+    turns: Annotated[int, "The number of turns of the model; 0 over HTTP."] = field(default=0, metadata=LOCAL)
+    seconds: Annotated[float, "The duration of the job; 0 over HTTP."] = field(default=0.0, metadata=LOCAL)
     timeline: Annotated[
         tuple[Turn, ...], "The cost of each turn of the model; empty over HTTP.", OpaqueType()
     ] = field(default=(), metadata=LOCAL)
     repeated: Annotated[
         bool,
-        "The task had committed before; this is its earlier result. False over HTTP, see `TaskHandle`.",
+        "Whether a task with this id committed earlier; this is its result. False over HTTP (`TaskHandle`).",
     ] = field(default=False, metadata=LOCAL)
     error: Annotated[
         MunimentError | None, "The reason of the failure, with its stable code.", OpaqueType()
     ] = field(default=None, metadata=LOCAL)
 
     def create_ending_json(self) -> dict[str, Any]:
-        """Return the end of the document that the command prints."""
+        """Return the last members of the JSON document that a command prints: costs, policy and error."""
         return {
             "seconds": round(self.seconds, 3),
             "timeline": [
@@ -148,7 +148,7 @@ class JobResult(WireDocument):
 
 
 def create_error_json(error: MunimentError | None) -> dict[str, Any]:
-    """Return the part of a document with the failure and the pending review."""
+    """Return the members `error` and, if a review is pending, `review_id` of a document of a command."""
     problem = None if error is None else {"code": error.code, "message": str(error)}
     document: dict[str, Any] = {"error": problem}
     if isinstance(error, PendingReview):
@@ -158,7 +158,7 @@ def create_error_json(error: MunimentError | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberResult(JobResult):
-    """The result of a remember."""
+    """The result of remembering a fact."""
 
     summary: str
     files_touched: tuple[str, ...]
@@ -166,25 +166,25 @@ class RememberResult(JobResult):
     enforcement: Enforcement | None = None
     decided_by: str = field(default_factory=str)
     trust: Annotated[
-        Trust | None, "Of the written text; below the request's if a model used its own words."
+        Trust | None, "The trust of the written text; lower than requested if a model used its own words."
     ] = None
     superseded: Annotated[tuple[SupersededEntry, ...], "The entries that the fact replaced."] = field(
         default_factory=tuple
     )
     similar: Annotated[
         tuple[SimilarEntry, ...],
-        "Entries about the same subject that stay, because the fact does not state a change.",
+        "Entries about the same subject. They stay, because the fact does not state a change.",
     ] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "Notices for the user."] = field(default_factory=tuple)
-    expires: Annotated[str | None, "The last day on which it is shown, as requested."] = None
+    expires: Annotated[str | None, "The last day on which the entry is shown, as requested."] = None
     ends: Annotated[
-        str | None, "The last day on which it applies, by its own text; recall marks it as ended afterwards."
+        str | None, "The last day on which the entry applies, by its text; later, recall marks it as ended."
     ] = None
     status: Annotated[
         Literal["completed", "dry_run", "failed", "cancelled"],
-        "Only `completed` wrote, or found the fact known (`unchanged`).",
+        "`completed`: the fact was written, or already known (`unchanged`). Otherwise nothing was written.",
     ] = field(default="completed", metadata=LOCAL)
-    unchanged: Annotated[bool, "The fact was already known; False over HTTP."] = field(
+    unchanged: Annotated[bool, "Whether the memory already contained the fact; False over HTTP."] = field(
         default=False, metadata=LOCAL
     )
     missing_layers: Annotated[
@@ -193,11 +193,11 @@ class RememberResult(JobResult):
     ] = field(default=(), metadata=LOCAL)
     changes: Annotated[
         tuple[Change, ...],
-        "The change set; of a dry run, the one that would be committed; empty over HTTP.",
+        "The committed changes; of a dry run, the changes that would be committed; empty over HTTP.",
     ] = field(default=(), metadata=LOCAL)
     detail: Annotated[
         str | None,
-        "The model's last words, fenced as data; None: not requested, or empty. None over HTTP.",
+        "The model's last text, marked as data; None if it was not requested or is empty. None over HTTP.",
     ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
@@ -221,14 +221,14 @@ class RememberResult(JobResult):
 
 
 class _FileItem(WireDocument):
-    """An item about a file; it can be unpacked as the tuple of its members."""
+    """The base of list items about a file; an item can be unpacked like a tuple of its members."""
 
     __slots__ = ()
     path: str
 
     @property
     def file_path(self) -> str:
-        """Return the path, under its name in the contract."""
+        """Return the path of the file; HTTP documents use this name (`filePath`)."""
         return self.path
 
     def __iter__(self) -> Iterator[Any]:
@@ -240,7 +240,7 @@ class _FileItem(WireDocument):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemovedEntry(_FileItem):
-    """A removed entry or part of one; of a dry run, one that would be removed."""
+    """An entry, or a part of an entry, that was removed; of a dry run, one that would be removed."""
 
     noun = "a removed entry"
     topic: str
@@ -254,7 +254,7 @@ class RemovedEntry(_FileItem):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RetainedEntry(_FileItem):
-    """An entry that matched and stays."""
+    """An entry that matched the request but was not removed, with the reason."""
 
     noun = "a retained entry"
     path: str = field(metadata={"alias": "filePath"})
@@ -263,25 +263,25 @@ class RetainedEntry(_FileItem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetResult(JobResult):
-    """The result of a forget."""
+    """The result of forgetting entries or parts of entries."""
 
     summary: str
     removed_entries: tuple[RemovedEntry, ...]
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
-    kept: Annotated[tuple[RetainedEntry, ...], "The first matches that stay; only the owner gets them."] = (
-        field(default_factory=tuple, metadata={"max_length": MAX_RETAINED})
-    )
+    kept: Annotated[
+        tuple[RetainedEntry, ...], "Matches that were not removed, up to a limit; only for the owner."
+    ] = field(default_factory=tuple, metadata={"max_length": MAX_RETAINED})
     near: Annotated[
         tuple[str, ...], "If nothing matches: paths of entries that share a word with the query."
     ] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "Notices for the user."] = field(default_factory=tuple)
-    digest: Annotated[str | None, "Of a dry run: identifies the exact removals; absent without removals."] = (
-        None
-    )
+    digest: Annotated[
+        str | None, "Of a dry run that finds something: identifies exactly this text for a later request."
+    ] = None
     status: Annotated[
         Literal["completed", "preview", "failed", "cancelled"],
-        "Only `completed` may have removed something.",
+        "If it is not `completed`, nothing was removed.",
     ] = field(default="completed", metadata=LOCAL)
     decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
         default="", metadata=LOCAL
@@ -300,21 +300,21 @@ class ForgetResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The findings and changes of a dream, in numbers of entries unless stated otherwise.
+    """The numbers of entries that a dream found and changed; a preview counts the changes that it would make.
 
     Attributes:
-        entries: checked.
-        exact_duplicates: with the same text as another one.
-        near_duplicates: similar to another one.
-        expired: after their last day.
-        unreadable: that cannot be read.
-        broken_links: relative links without a target, in numbers of links.
-        merged: removed as duplicate or outdated; of a preview, that would be removed.
-        removed_expired: removed as expired; of a preview, that would be removed.
-        ended: that have ended by their own text; they stay.
-        rewritten: with a new text that replaces others too; of a preview, that would be rewritten.
-        left: beyond the limit of one dream; the next one may change them.
-        rejected: groups that changed in the meantime and were not changed by the dream.
+        entries: entries that were checked.
+        exact_duplicates: entries with the same text as another entry.
+        near_duplicates: entries that are similar to another entry.
+        expired: entries whose last day has passed.
+        unreadable: entries whose file cannot be read.
+        broken_links: links (not entries) to a file that does not exist.
+        merged: entries that were removed because they are duplicate or outdated.
+        removed_expired: entries that were removed because they have expired.
+        ended: entries that no longer apply according to their text; they are not removed.
+        rewritten: entries with a new text that also replaces other entries.
+        left: entries that this dream did not change because of its limit; the next dream may change them.
+        rejected: groups of entries that this dream did not change, because they changed in the meantime.
     """
 
     entries: int = 0
@@ -333,7 +333,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DreamResult(JobResult):
-    """The result of a dream."""
+    """The result of tidying the memory (a dream)."""
 
     summary: str
     touched_topics: tuple[str, ...]
@@ -344,16 +344,16 @@ class DreamResult(JobResult):
     ] = field(default_factory=int)
     ended_entries: Annotated[
         int | None,
-        "The number of entries that have ended by their own text; they stay until a user removes them.",
+        "The number of entries that no longer apply according to their text; only a user removes them.",
     ] = None
     status: Annotated[
         Literal["completed", "preview", "failed", "cancelled"],
-        "Only `completed` may have changed something.",
+        "If it is not `completed`, nothing was changed.",
     ] = field(default="completed", metadata=LOCAL)
     decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
         default="", metadata=LOCAL
     )
-    counts: Annotated[Counts, "All 0 over HTTP."] = field(default=Counts(), metadata=LOCAL)
+    counts: Annotated[Counts, "Numbers of entries; 0 over HTTP."] = field(default=Counts(), metadata=LOCAL)
     deduped_paths: Annotated[tuple[str, ...], "Paths of the `deduped_entries`; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
@@ -367,13 +367,13 @@ class DreamResult(JobResult):
         tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
     kept: Annotated[
-        tuple[RetainedEntry, ...], "Entries that would have been removed, but may not be; empty over HTTP."
+        tuple[RetainedEntry, ...], "Entries that should be removed, but must not be; empty over HTTP."
     ] = field(default=(), metadata=LOCAL)
     notes: Annotated[tuple[str, ...], "Notices for the user; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
     digest: Annotated[
-        str | None, "Of a dry run: identifies the exact changes; None without changes. None over HTTP."
+        str | None, "Of a dry run that finds something: identifies exactly these changes. None over HTTP."
     ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
@@ -403,50 +403,50 @@ class TaskError(WireDocument):
     review_id: str | None = None
     paths: Annotated[
         tuple[str, ...],
-        "Files that changed in the meantime; or some of the matches if they are too many to forget.",
+        "Files that changed in the meantime. Or, if too many entries match a forget, some of these entries.",
     ] = ()
-    meant: Annotated[int | None, "The number of matches, if more than may be forgotten."] = None
-    limit: Annotated[int | None, "The number that may be forgotten at once, if exceeded."] = None
-    reason: Annotated[str | None, "If a model failed: its name and the reason, on one line."] = None
+    meant: Annotated[int | None, "If too many entries match a forget: the number of these entries."] = None
+    limit: Annotated[int | None, "If too many entries match: the number that one forget may remove."] = None
+    reason: Annotated[str | None, "If a model failed: its name and the reason, in one line."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyTask(WireDocument):
-    """The members of every task."""
+    """The members that every task has."""
 
     task_id: str
-    status: Annotated[Status, "`cancelled` for the client that cancelled it; `failed` for all others."]
+    status: Annotated[Status, "`cancelled` for the client that cancelled the task, `failed` for all others."]
     created_at: str
     updated_at: str
-    error: Annotated[TaskError | None, "Only of a failed task."] = None
-    review_id: Annotated[str | None, "Of a task that waits for the owner's review."] = None
+    error: Annotated[TaskError | None, "The reason of the failure; only of a failed task."] = None
+    review_id: Annotated[str | None, "The id of the review, if the owner must approve the change."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberTask(AnyTask):
-    """A task that remembers."""
+    """A task that remembers a fact."""
 
     kind: Literal["remember"] = "remember"
     context_mode: ContextMode
     scope: str | None = None
-    result: Annotated[RememberResult | None, "Only of a completed task."] = None
+    result: Annotated[RememberResult | None, "The result; only of a completed task."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTask(AnyTask):
-    """A task that forgets."""
+    """A task that forgets entries."""
 
     kind: Literal["forget"] = "forget"
     scope: str | None = None
-    result: Annotated[ForgetResult | None, "Only of a completed task."] = None
+    result: Annotated[ForgetResult | None, "The result; only of a completed task."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DreamTask(AnyTask):
-    """A task that tidies."""
+    """A task that tidies the memory."""
 
     kind: Literal["dream"] = "dream"
-    result: Annotated[DreamResult | None, "Only of a completed task."] = None
+    result: Annotated[DreamResult | None, "The result; only of a completed task."] = None
 
 
 PublicTask = Annotated[RememberTask | ForgetTask | DreamTask, Discriminator("kind")]
@@ -454,10 +454,10 @@ PublicTask = Annotated[RememberTask | ForgetTask | DreamTask, Discriminator("kin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskList(WireDocument):
-    """Tasks, the newest first."""
+    """The tasks of a workspace that the client may see, the newest first."""
 
     tasks: tuple[PublicTask, ...]
-    next_cursor: Annotated[str | None, "For the next request, if there are more."] = None
+    next_cursor: Annotated[str | None, "The cursor for the next request, if there are more tasks."] = None
 
 
 # -- recalls -----------------------------------------------------------------------------------------
@@ -465,51 +465,51 @@ class TaskList(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledEntry(WireDocument):
-    """An entry that helps with a message."""
+    """An entry that recall found because it helps with a message."""
 
     noun = "a recalled entry"
-    id: Annotated[str, "For `exclude`: its path, and a digest of its current text."]
+    id: Annotated[str, "The value for `exclude`: the path, and a digest of the current text."]
     path: str
     name: str
-    trust: Annotated[Trust, "The trust of its author."]
-    at: Annotated[str, "When it was written."]
-    text: Annotated[str, "The part of it in the text of the response."]
-    ended: Annotated[str | None, "The last day on which it applied, if that has passed."] = None
-    key: Annotated[EntryKey | None, "The version of the entry.", OpaqueType()] = field(
+    trust: Annotated[Trust, "The trust of the author of the entry."]
+    at: Annotated[str, "The time when the entry was written."]
+    text: Annotated[str, "The part of the entry that the text of the whole response contains."]
+    ended: Annotated[str | None, "If the entry no longer applies: the last day on which it applied."] = None
+    key: Annotated[EntryKey | None, "The identifier of this version of the entry.", OpaqueType()] = field(
         default=None, metadata=LOCAL
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(WireDocument):
-    """The entries of the memory that help with a message."""
+    """The result of a recall: the entries of the memory that help with a message."""
 
-    entries: Annotated[tuple[RecalledEntry, ...], "The best first."] = field(
+    entries: Annotated[tuple[RecalledEntry, ...], "The entries, the best first."] = field(
         default_factory=tuple, metadata=REQUIRED
     )
     text: Annotated[
-        str, "The entries, fenced as data, to pass to a model unchanged. Empty without entries."
+        str, "The text of all entries, marked as data; pass it to a model unchanged. Empty without entries."
     ] = field(default_factory=str, metadata=REQUIRED)
-    tokens: Annotated[int, "Approximate number of the text."] = field(default_factory=int, metadata=REQUIRED)
-    abstained: Annotated[bool, "The memory contains no matching entry except excluded ones."] = field(
+    tokens: Annotated[int, "Approximate tokens of `text`."] = field(default_factory=int, metadata=REQUIRED)
+    abstained: Annotated[bool, "Whether no entry matches, except entries that the request excluded."] = field(
         default_factory=bool, metadata=REQUIRED
     )
     error: Annotated[
         MunimentError | None,
-        "The reason why it is empty, if an error occurred.",
+        "If an error occurred: the reason why the result is empty.",
         ErrorCodes(("managed_memory_unavailable", "deadline", "recall_failed")),
     ] = None
     notes: Annotated[tuple[str, ...], "Notices for the user."] = ()
-    withheld: Annotated[int, "The number of found entries that may not be shown."] = field(
+    withheld: Annotated[int, "The number of found entries that may not be shown to models."] = field(
         default=0, metadata=LOCAL
     )
     is_repeat: Annotated[
-        bool, "The conversation restarts with it, since all entries were injected long ago."
+        bool, "Whether these entries were injected before, but so long ago that they are repeated."
     ] = field(default=False, metadata=LOCAL)
 
     @property
     def keys(self) -> frozenset[EntryKey]:
-        """Return the keys of the entries."""
+        """Return the identifiers (root, path and digest) of the recalled entries."""
         return frozenset(each.key for each in self.entries if each.key is not None)
 
 
@@ -530,39 +530,39 @@ class Review(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewList(WireDocument):
-    """The pending reviews of this workspace."""
+    """The pending reviews of a workspace."""
 
     reviews: tuple[Review, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewShown(WireDocument):
-    """A pending review as it would be approved now."""
+    """A pending review, with the changes that an approval would commit now."""
 
     review_id: str
     text: str
-    digest: Annotated[str, "An approval must contain it."]
+    digest: Annotated[str, "The digest of these changes; an approval must contain it."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedResult(WireDocument):
-    """The local members of the result of an owner's commit."""
+    """The members that the results of an approval and of an undo have in common; they are never sent."""
 
     changes: tuple[Change, ...] = field(default=(), metadata=LOCAL)
 
     def create_effect_json(self) -> dict[str, Any]:
-        """Return the part of the document with the committed changes."""
+        """Return the members of a JSON document that describe the committed changes."""
         changes = [{"path": change.path, "kind": change.kind} for change in self.changes]
         return {"changes": changes, **select_members(self, "touched_scopes notes")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewDecision(CommittedResult):
-    """The result of a decision about a review."""
+    """The result of approving or rejecting a review."""
 
     review_id: str
     status: Literal["approved", "rejected"]
-    task_id: Annotated[str | None, "The task of its commit, if it was approved."] = None
+    task_id: Annotated[str | None, "If the review was approved: the id of the task that committed it."] = None
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
     notes: tuple[str, ...]
@@ -574,9 +574,9 @@ class ReviewDecision(CommittedResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoResult(CommittedResult):
-    """The result of an undo."""
+    """The result of undoing a task."""
 
-    task_id: Annotated[str, "Of the undo; undo it to restore the changes."]
+    task_id: Annotated[str, "The id of the undo itself; undo this id to restore the changes."]
     undone: str
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
@@ -597,7 +597,7 @@ class UndoResult(CommittedResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasePlan(WireDocument):
-    """The plan of an erasure; nothing was erased."""
+    """A preview of an erasure: the data that would be erased. Nothing was erased."""
 
     status: Literal["preview"]
     files: tuple[str, ...]
@@ -609,7 +609,7 @@ class ErasePlan(WireDocument):
     tasks: tuple[str, ...]
     copies: tuple[str, ...]
     not_covered: str
-    target: Annotated[str, "As requested."] = field(default="", metadata=LOCAL)
+    target: Annotated[str, "The path or task id to erase, as requested."] = field(default="", metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `erase --json` prints without `--yes`."""
@@ -619,7 +619,7 @@ class ErasePlan(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseResult(WireDocument):
-    """The result of an erasure. It contains no name and no text."""
+    """The result of an erasure. It contains no file name and no erased text."""
 
     status: Literal["erased"]
     task_id: str
@@ -643,14 +643,15 @@ class EraseResult(WireDocument):
 
 
 Erasure = Annotated[ErasePlan | EraseResult, Discriminator("status")]
-"""The plan of an erasure, or its result."""
+"""A preview of an erasure, or the result of an erasure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHead(WireDocument):
-    """The end of the chain of records.
+    """The digest of the last audit record, and the number of records.
 
-    Store it in a place that a process with access to the ledger cannot change.
+    To detect a changed ledger later, store this digest outside of the reach of processes that can access the
+    ledger.
     """
 
     head: str
@@ -659,7 +660,7 @@ class AuditHead(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained(WireDocument):
-    """The decision of the policy about a verb on a path."""
+    """The decision of the policy about an action (a verb) on a path, with the reason of a denial."""
 
     policy: str
     verdict: Literal["allow", "deny"]
@@ -670,13 +671,13 @@ class Explained(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiOpened(WireDocument):
-    """The address of the page, and a code to sign in."""
+    """The address of the daemon's web page, and a code to sign in."""
 
-    url: Annotated[str, "With a random name below `localhost`, new at each start."]
-    code: Annotated[str, "Signs in once. Put it after `#`, or type it in; never into a query."] = field(
-        repr=False
-    )
-    seconds: Annotated[int, "The validity of the code."]
+    url: Annotated[str, "The address, with a random name below `localhost` that is new at each start."]
+    code: Annotated[
+        str, "Signs in once. Append it to the address after `#`, or type it in; never send it in a query."
+    ] = field(repr=False)
+    seconds: Annotated[int, "The number of seconds for which the code is valid."]
 
 
 # -- the daemon --------------------------------------------------------------------------------------
@@ -684,7 +685,7 @@ class UiOpened(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature(WireDocument):
-    """A capability of this daemon."""
+    """A feature of the daemon, with its details."""
 
     since: Literal["v1"] = "v1"
     modes: tuple[ContextMode, ...] | None = None
@@ -693,7 +694,7 @@ class Feature(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonLimits(WireDocument):
-    """The limits of a request, a lane and a task."""
+    """The limits of the daemon: sizes of requests, numbers of tasks per workspace, and durations."""
 
     content_bytes: int
     body_bytes: int
@@ -706,7 +707,7 @@ class DaemonLimits(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolVersions(WireDocument):
-    """The supported versions of the contract."""
+    """The versions of the HTTP API that the daemon supports."""
 
     current: Literal["v1"] = "v1"
     supported: tuple[str, ...] = field(default_factory=lambda: ("v1",))
@@ -714,17 +715,17 @@ class ProtocolVersions(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities(WireDocument):
-    """The capabilities of this daemon in a workspace, and its limits."""
+    """The features and limits of the daemon in a workspace."""
 
     v: Literal[1] = 1
     protocol_versions: ProtocolVersions = ProtocolVersions()
-    mode: Annotated[Literal["http-bridge"], "Without meaning here; use `features`."] = "http-bridge"
+    mode: Annotated[Literal["http-bridge"], "Always this value; use `features` instead."] = "http-bridge"
     version: str
-    workspace: Annotated[str, "Its key, as in `/workspaces/{workspace}/memory/…`."]
-    features: Annotated[tuple[str, ...], "The names of its capabilities."]
-    feature_details: Annotated[Mapping[str, Feature], "More about some of them."]
+    workspace: Annotated[str, "The key of the workspace, as in `/workspaces/{workspace}/memory/…`."]
+    features: Annotated[tuple[str, ...], "The names of the features."]
+    feature_details: Annotated[Mapping[str, Feature], "The details of some features, by name."]
     transports: tuple[str, ...] = field(default_factory=lambda: ("rest",))
-    model_services: Annotated[tuple[str, ...], "Empty: a client does not need a model of the daemon."] = (
+    model_services: Annotated[tuple[str, ...], "Always empty: the daemon offers no models to clients."] = (
         field(default_factory=tuple)
     )
     limits: DaemonLimits
@@ -732,21 +733,21 @@ class Capabilities(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health(WireDocument):
-    """The state of the daemon."""
+    """The response of a daemon that runs."""
 
     status: Literal["ok"] = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(WireDocument):
-    """The proof that the server knows a token."""
+    """The proof that the daemon knows a token."""
 
-    proof: Annotated[str, "HMAC-SHA-256 by the token's key over the nonce and the address, hexadecimal."]
+    proof: Annotated[str, "HMAC-SHA-256 of the nonce and the address with the key of the token, hexadecimal."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness(WireDocument):
-    """The readiness to accept tasks of each workspace, by key."""
+    """The response of a daemon that accepts tasks, with the keys of its workspaces."""
 
     status: Literal["ready"] = "ready"
     workspaces: tuple[str, ...]

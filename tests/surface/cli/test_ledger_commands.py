@@ -76,7 +76,8 @@ def test_why_prints_origin_and_manual_edit(cli, saved_fact, roots):
     assert "was edited by hand since this task; trust owner" in cli("why", path).stdout
     before = take_snapshot(*roots.values())
     message = (
-        f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
+        f"these files changed again later: {path}; undo the later changes first, "
+        "or restore the files [undo_overlap]"
     )
     assert cli.run_for_lines("undo", task, code=1) == [f"not undone: {message}"]
     assert take_snapshot(*roots.values()) == before

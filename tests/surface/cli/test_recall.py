@@ -148,7 +148,7 @@ def test_recall_without_state_works_and_prints_one_note(cli, hook, roots, home):
     assert done.exit_code == 0
     for output, note in ((done.stdout, done.stderr), hook()):
         assert "dark" in output
-        assert re.fullmatch("note: .*therefore the memory is read completely each time\n", note)
+        assert re.fullmatch("note: .*therefore each command reads the whole memory, which is slower\n", note)
     assert photograph_tree(roots) == before
 
 

@@ -1,1 +1,1 @@
-"""Coding tools: the entries that `setup` adds to their settings and removes again."""
+"""The entries that `muniment setup` adds to the settings of coding tools, and removes again."""

@@ -1,9 +1,9 @@
-"""Edit settings of other programs as text, so that other keys, their order, comments and layout stay.
+"""Edit settings files of other programs as text, so that other keys, the order, comments and the layout stay.
 
-E1 A text that its own program could not read is not changed: `ConfigInvalid`.
-E2 The text after an edit is parsed again and compared with the intended value; `ConfigInvalid` if they
-   differ. So a bug in this module, or in tomlkit, changes no file.
-E3 Between existing members only the edit itself and commas are written.
+E1 If the program itself could not read a text, the text is not changed: `ConfigInvalid`.
+E2 After an edit, the text is parsed again and compared with the intended value; if they differ,
+   `ConfigInvalid` is raised. Therefore a bug in this module or in tomlkit changes no file.
+E3 Between existing members, nothing is written except the edit itself and commas.
 
 A position in a document is a path of names and indexes, such as `("hooks", "Stop", 0, "command")`. Attacked
 by `tests/units/cli/test_setup_edits.py`.
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 Path = tuple[str | int, ...]
 
 _TABLE_DEPTH: Final = 2
-"""Length of the path of a table in a table, such as `mcp_servers.muniment`."""
+"""Length of the path of a table inside a table, such as `mcp_servers.muniment`."""
 
 _WHITE_SPACE: Final = " \t\r\n"
 _SPACES: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
 _STRING_OR_COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
-"""Matches a JSON string or a comment."""
+"""Pattern of a JSON string or a comment; the group is set only for a comment."""
 
 _JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
 _TOML_VALUES: Final = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|[-+.:\w]+''',
     re.DOTALL,
 )
-"""Match strings, comments, and words without quotes."""
+"""Patterns of strings, comments, and words without quotes, in JSON and in TOML."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Set the member at a path to a value; missing objects around it are created."""
+    """An edit that sets the member at a path to a value, and creates missing objects around it."""
 
     path: Path
     value: Any
@@ -54,7 +54,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append a value to the array at a path; a missing array is created."""
+    """An edit that appends a value to the array at a path; if the array is missing, it is created."""
 
     path: Path
     value: Any
@@ -62,7 +62,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Delete the value at a path."""
+    """An edit that deletes the value at a path."""
 
     path: Path
 
@@ -71,10 +71,15 @@ Edit = Put | Append | Cut
 
 
 def edit_text(form: Format, text: str, edit: Edit) -> str:
-    """Return the text after an edit.
+    """Return the text after an edit, checked against the intended value.
+
+    Args:
+        form: the format of the text.
+        text: the text before the edit.
+        edit: the edit.
 
     Raises:
-        ConfigInvalid: as described in E1 and E2.
+        ConfigInvalid: the text is invalid, or has a layout in which the edit is impossible.
     """
     expected = apply_edit(form.parse(text), edit)
     try:
@@ -88,10 +93,10 @@ def edit_text(form: Format, text: str, edit: Edit) -> str:
 
 
 def apply_edit(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
-    """Return the value of a document after an edit; do not change `document`.
+    """Return the value of a document after an edit; `document` itself stays unchanged.
 
     Raises:
-        ConfigInvalid: a step of the path is not an object, or its end is not an array.
+        ConfigInvalid: a step of the path is not an object, or the value at its end is not an array.
     """
     changed = dict(document)
     node: Any = changed
@@ -121,7 +126,14 @@ def apply_edit(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
 def _mask_values(
     text: str, values: re.Pattern[str], secrets: Collection[str], parse: Callable[[str], Any]
 ) -> str:
-    """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
+    """Return the text with `"…"` in place of each value in `secrets`.
+
+    Args:
+        text: the text of a settings file.
+        values: the pattern of a value in the format of the file.
+        secrets: the values to replace.
+        parse: returns the value of a quoted string; escaped characters are then also recognised.
+    """
 
     def mask(found: re.Match[str]) -> str:
         word = found[0]
@@ -140,7 +152,14 @@ def _mask_values(
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A member of an object or an item of an array: the positions of its start, its value and its end."""
+    """A member of an object or an item of an array, with its key and its positions in the text.
+
+    Attributes:
+        key: the name of the member, or the index of the item.
+        begin: the position of the key; for an item, of the value.
+        value: the position of the value.
+        end: the position after the value.
+    """
 
     key: str | int
     begin: int
@@ -150,19 +169,21 @@ class _Child:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """JSON, with comments if the program allows them. No program allows a comma after the last member.
+    """The format JSON, with comments if the program allows them.
+
+    A comma after the last member is an error, as in all supported programs.
 
     Attributes:
-        comments: `//` and `/* */` are skipped.
+        comments: whether `//` and `/* */` are comments.
     """
 
     comments: bool = False
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Return the value of a text. White space alone counts as an empty object, since nothing can be lost.
+        """Return the value of a text; white space alone counts as an empty object.
 
         Raises:
-            ConfigInvalid: as described in E1.
+            ConfigInvalid: the text is not a JSON object.
         """
         if not text.strip(_WHITE_SPACE):
             return {}
@@ -177,7 +198,7 @@ class Json:
         return found
 
     def apply_edit(self, text: str, edit: Edit) -> str:
-        """Return the text after an edit; the caller compares its value (E2)."""
+        """Return the text after an edit; the caller checks the value of the result."""
         if not text.strip(_WHITE_SPACE):
             text = "{}\n"
         match edit:
@@ -189,15 +210,15 @@ class Json:
                 return self._cut(text, edit.path)
 
     def render(self, value: Mapping[str, Any]) -> str:
-        """Return JSON for a user to paste."""
+        """Return a value as JSON text that a user can paste."""
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
     def mask(self, text: str, secrets: Collection[str]) -> str:
-        """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
+        """Return the text with `"…"` in place of each value in `secrets`, even if it contains escapes."""
         return _mask_values(text, _JSON_VALUES, secrets, json.loads)
 
     def _blank_comments(self, text: str) -> str:
-        """Return the text with comments replaced by spaces, with the same length."""
+        """Return the text with each comment replaced by spaces; positions stay the same."""
 
         def blank(found: re.Match[str]) -> str:
             return found[0] if found[1] is None else re.sub(r"[^\n]", " ", found[0])
@@ -205,7 +226,14 @@ class Json:
         return _STRING_OR_COMMENT.sub(blank, text) if self.comments else text
 
     def _put(self, text: str, path: Path, value: Any, *, appended: Any = None) -> str:
-        """Return the text with a value at a path, or with one more item in the array at the path."""
+        """Return the text with a value at a path, or with one more item in the array at the path.
+
+        Args:
+            text: the text before the edit.
+            path: the path.
+            value: the value; for a missing array, an array with the item.
+            appended: the item to append; None: set the value.
+        """
         blanked = self._blank_comments(text)
         start = _skip_space(blanked, 0)
         for depth, step in enumerate(path):
@@ -253,13 +281,18 @@ def _reject_constant(name: str) -> Any:
 
 
 def _skip_space(text: str, position: int) -> int:
-    """Return the position after the white space at a position."""
+    """Return the first position at or after `position` that is not white space."""
     found = _SPACES.match(text, position)
     return found.end() if found else position
 
 
 def _read_children(blanked: str, start: int) -> tuple[list[_Child], int]:
-    """Return the children of the object or array that starts at a position, and the position of its end."""
+    """Return the children of an object or array, and the position of its closing bracket.
+
+    Args:
+        blanked: the text without comments.
+        start: the position of the opening bracket.
+    """
     if blanked[start] not in "{[":
         raise ConfigInvalid("has another value in place of an object or an array")
     children: list[_Child] = []
@@ -281,7 +314,7 @@ def _find_child(children: list[_Child], key: str | int) -> _Child | None:
     """Return the child with a key, or None.
 
     Raises:
-        ConfigInvalid: the key occurs twice; programs use one or the other.
+        ConfigInvalid: the key occurs twice; programs differ in which one they use.
     """
     found = [each for each in children if each.key == key]
     if len(found) > 1:
@@ -290,7 +323,15 @@ def _find_child(children: list[_Child], key: str | int) -> _Child | None:
 
 
 def _insert_child(text: str, blanked: str, start: int, key: str | None, value: Any) -> str:
-    """Return the text with one more child in the object or array that starts at a position."""
+    """Return the text with one more child at the end of an object or array.
+
+    Args:
+        text: the text before the edit.
+        blanked: the text without comments.
+        start: the position of the opening bracket.
+        key: the name of the member; None: append an item to an array.
+        value: the value of the child.
+    """
     children, close = _read_children(blanked, start)
     last = children[-1].end if children else start + 1
     insert_position = max(last, len(text[:close].rstrip(_WHITE_SPACE)))
@@ -319,7 +360,7 @@ def _insert_child(text: str, blanked: str, start: int, key: str | None, value: A
 
 
 def _render_value(text: str, value: Any, indent: str, *, inline: bool) -> str:
-    """Return a value as text; lines after the first are indented."""
+    """Return a value as text; if `inline` is False, with indented lines after the first."""
     if inline:
         return json.dumps(value, ensure_ascii=False)
     lines = json.dumps(value, ensure_ascii=False, indent=_find_indent_unit(text)).split("\n")
@@ -331,13 +372,13 @@ def _find_line_end(text: str) -> str:
 
 
 def _read_indent(text: str, position: int) -> str:
-    """Return the white space at the start of the line of a position."""
+    """Return the white space at the start of the line that contains a position."""
     line = text[text.rfind("\n", 0, position) + 1 : position]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _find_indent_unit(text: str) -> str:
-    """Return one step of indentation, as in the first indented line; two spaces if no line is indented."""
+    """Return one step of indentation: that of the first indented line, or two spaces without such a line."""
     found = re.search(r"\n([ \t]+)[\"{\[]", text)
     return found[1] if found else "  "
 
@@ -346,13 +387,13 @@ def _find_indent_unit(text: str) -> str:
 
 
 class Toml:
-    """TOML: new tables are appended at the end; tomlkit replaces and removes values and tables."""
+    """The format TOML. New tables are appended at the end; tomlkit replaces and removes values and tables."""
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Return the meaning of a text.
+        """Return the value of a text.
 
         Raises:
-            ConfigInvalid: the text is not TOML (E1).
+            ConfigInvalid: the text is not TOML.
         """
         try:
             return tomllib.loads(text)
@@ -362,7 +403,7 @@ class Toml:
             raise ConfigInvalid("contains TOML that setup cannot read") from None
 
     def apply_edit(self, text: str, edit: Edit) -> str:
-        """Return the text after an edit; the caller compares its meaning (E2).
+        """Return the text after an edit; the caller checks the value of the result.
 
         Raises:
             ConfigInvalid: tomlkit cannot make the edit.
@@ -383,7 +424,10 @@ class Toml:
             raise ConfigInvalid("has a layout that setup cannot edit") from error
 
     def render(self, value: Mapping[str, Any]) -> str:
-        """Return tables of tables, and arrays of tables, for a user to paste."""
+        """Return a value as TOML text that a user can paste.
+
+        The value must contain only tables of tables, or arrays of tables.
+        """
         import tomlkit
 
         tables = (
@@ -394,12 +438,12 @@ class Toml:
         return "\n".join(tables)
 
     def mask(self, text: str, secrets: Collection[str]) -> str:
-        """Return the text with `"…"` in place of each value in `secrets`, in every notation."""
+        """Return the text with `"…"` in place of each value in `secrets`, even if it contains escapes."""
         return _mask_values(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
 
 
 def _inline_tables(table: Any) -> Any:
-    """Return a table with each table in it written on one line."""
+    """Return a table in which each inner table is written on one line."""
     return (
         {name: _convert_to_inline(each) for name, each in table.items()} if isinstance(table, dict) else table
     )
@@ -416,7 +460,7 @@ def _convert_to_inline(value: Any) -> Any:
 
 
 def _append_tables(text: str, added: str) -> str:
-    """Return the text with tables at the end, below an empty line."""
+    """Return the text with tables added at the end, after an empty line."""
     end = _find_line_end(text)
     if text and not text.endswith("\n"):
         text += end
@@ -424,7 +468,7 @@ def _append_tables(text: str, added: str) -> str:
 
 
 def _set_value(text: str, path: Path, value: Any) -> str:
-    """Return the text with another value of a key, or with one more key in a table."""
+    """Return the text with another value for an existing key, or with one more key in a table."""
     import tomlkit
 
     document = _parse_toml(text)
@@ -442,7 +486,7 @@ def _set_value(text: str, path: Path, value: Any) -> str:
 
 
 def _remove_item(text: str, path: Path) -> str:
-    """Return the text without a value or a table; comments below a table stay."""
+    """Return the text without a value or a table; comments after the table stay."""
     tables = [lines for each, lines in _find_tables(text) if each[: len(path)] == path]
     if not tables:
         document = _parse_toml(text)
@@ -455,10 +499,11 @@ def _remove_item(text: str, path: Path) -> str:
 
 
 def _parse_toml(text: str) -> TOMLDocument:
-    """Return the document of a text.
+    """Return the tomlkit document of a text.
 
     Raises:
-        ConfigInvalid: writing it would change the text, such as for an array whose tables are not adjacent.
+        ConfigInvalid: tomlkit would change the text when it writes it, for example if the tables of one array
+            are not adjacent.
     """
     import tomlkit
 
@@ -475,7 +520,12 @@ def _get_item(document: Any, path: Path) -> Any:
 
 
 def _find_tables(text: str) -> list[tuple[Path, tuple[int, int]]]:
-    """Return the tables that have a header: path, number of its line, and of the line after its last key."""
+    """Return the tables that have a header, with their lines.
+
+    Returns:
+        For each table: its path, the number of its header line, and the number of the line after its last
+        key.
+    """
     from tomlkit.items import AoT, Table
 
     mark, paths, counts = "#", list[Path](), Counter[Path]()

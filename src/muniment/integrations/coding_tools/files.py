@@ -1,18 +1,18 @@
-"""Read, compare and replace settings files of other programs, and save their previous content.
+"""Read and replace settings files of other programs, and save their previous content.
 
-F1 If a settings file is a link, its target is replaced: tools that manage such files use links, and a file in
-   place of their link would no longer be managed.
-F2 Nothing is read or written if another user can write the file or replace it, if the file has further hard
-   links, which would keep the old text, or if it is read-only.
-F3 A file is replaced completely, by a rename, with its owner, group, mode and extended attributes, and only
-   while it has the content that the change is based on. A write of its program between that check and the
-   rename, some microseconds, is lost.
+F1 If a settings file is a link, the target is replaced and the link stays: tools that manage such files use
+   links.
+F2 A file is not read or written if another user can write or replace it, if it is read-only, or if it has
+   further hard links, which would keep the old text.
+F3 A file is replaced completely by a rename. It keeps its owner, group, mode and extended attributes. It is
+   replaced only if it still has the content on which the change is based. If its program writes the file in
+   the microseconds between this check and the rename, that write is lost.
 F4 The previous content of a file is stored in `$MUNIMENT_HOME/setup`, readable only by this user, until it is
    restored.
-F5 A directory that was created for a file is recorded there, and removed after that file if it is empty and
-   still the same directory. No other directory is removed.
+F5 If a directory is created for a file, that is recorded in the same place. After the file is removed, the
+   directory is removed if it is empty and still the same directory. No other directory is removed.
 
-Separate from `setup`, so that changes to files of other programs can be reviewed alone. Attacked by
+A separate module, so that changes to files of other programs can be reviewed alone. Attacked by
 `tests/surface/cli/test_setup.py`.
 """
 
@@ -34,24 +34,24 @@ from muniment.kernel.change import digest
 from muniment.policy.ownership import require_trusted_directories
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
-"""Maximum bytes of a settings file; Claude Code's file contains a history and may have some megabytes."""
+"""Maximum bytes of a settings file. Claude Code's file contains a history and may have some megabytes."""
 
 _NEW_DIRECTORY: Final = 0o700
 
 
 class ChangedMeanwhile(Exception):
-    """A file no longer has the content that a change is based on; nothing was written."""
+    """Raised if a file no longer has the content on which a change is based; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A settings file, as it was read.
+    """A settings file, with the content that was read.
 
     Attributes:
-        configured_path: the path that its program uses.
+        configured_path: the path that the program uses.
         path: the path after links are resolved.
-        content: None: the file does not exist.
-        status: of that file.
+        content: the content; None: the file does not exist.
+        status: the status of the file; None: the file does not exist.
     """
 
     configured_path: Path
@@ -61,16 +61,17 @@ class SettingsFile:
 
     @property
     def label(self) -> str:
-        """Return its path, and the target if it is a link."""
+        """Return the path for a message; if the path is a link, also the path of the target."""
         target = "" if self.path == self.configured_path else f" (a link to {printable(str(self.path))})"
         return printable(str(self.configured_path)) + target
 
 
 def read_settings_file(configured_path: Path) -> SettingsFile:
-    """Read a settings file.
+    """Read a settings file of another program.
 
     Raises:
-        ConfigInvalid: it is not a file, other users can write it (F2), or it is too large.
+        ConfigInvalid: it is not a regular file, is not safe to change (rule F2 of the module), or is too
+            large.
     """
     label = printable(str(configured_path))
     try:
@@ -97,7 +98,11 @@ def read_settings_file(configured_path: Path) -> SettingsFile:
 
 
 def _check_file(label: str, status: os.stat_result) -> None:
-    """Check the type, owner, mode and links of a file (F2); raise as `read_settings_file`."""
+    """Raise `ConfigInvalid` if setup must not change a file.
+
+    The file must be a regular file that belongs to the user and that only the user can write. It must not
+    have several hard links.
+    """
     foreign_write_bits = stat.S_IWOTH if status.st_gid == os.getegid() else stat.S_IWOTH | stat.S_IWGRP
     if not stat.S_ISREG(status.st_mode):
         problem = "is not a file"
@@ -117,11 +122,15 @@ def _check_file(label: str, status: os.stat_result) -> None:
 
 
 def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
-    """Replace the content of a file as it was read (F3); None: delete the file.
+    """Replace the content of a settings file, or delete the file, if it has not changed since it was read.
+
+    Args:
+        file: the file as it was read.
+        content: the new content; None: delete the file.
 
     Raises:
-        ChangedMeanwhile: it has changed since.
-        ConfigInvalid: the system does not allow it. The file is unchanged.
+        ChangedMeanwhile: the file has changed since it was read.
+        ConfigInvalid: the file cannot be written; it is unchanged.
     """
     try:
         if content is None:
@@ -134,17 +143,17 @@ def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
 
 
 class CreatedDirectory(NamedTuple):
-    """A directory that setup created; the inode number identifies it (F5)."""
+    """A directory that setup created, with the inode number that identifies it."""
 
     path: str
     inode: int
 
     def is_above(self, path: Path) -> bool:
-        """Return whether a path is in this directory."""
+        """Return whether a path is inside this directory."""
         return Path(self.path) in path.parents
 
     def is_unchanged(self) -> bool:
-        """Return whether the same directory still exists."""
+        """Return whether the directory that setup created still exists."""
         try:
             return Path(self.path).lstat().st_ino == self.inode
         except OSError:
@@ -155,7 +164,7 @@ def create_directories(file: SettingsFile, created: list[CreatedDirectory]) -> N
     """Create the missing directories above a settings file, and add each to `created`.
 
     Raises:
-        ConfigInvalid: the system does not allow it.
+        ConfigInvalid: a directory cannot be created.
     """
     try:
         for each in reversed(file.path.parents):
@@ -168,7 +177,7 @@ def create_directories(file: SettingsFile, created: list[CreatedDirectory]) -> N
 
 
 def remove_directories(created: Iterable[CreatedDirectory]) -> None:
-    """Remove the directories that are empty and unchanged since setup created them, innermost first (F5)."""
+    """Remove those directories that are empty and still the ones that setup created, innermost first."""
     for each in sorted(created, key=lambda each: len(each.path), reverse=True):
         if each.is_unchanged():
             with suppress(OSError):  # It is not empty, or the system does not allow it: it stays.
@@ -191,7 +200,12 @@ def _write_atomically(file: SettingsFile, content: bytes) -> None:
 
 
 def _copy_attributes(fd: int, file: SettingsFile) -> None:
-    """Copy the group, mode and extended attributes of the replaced file to the new file (F3)."""
+    """Copy the group, mode and extended attributes of the old file to the new file.
+
+    Args:
+        fd: the descriptor of the new file.
+        file: the old file as it was read.
+    """
     if file.status is None:
         return
     if file.status.st_gid != os.fstat(fd).st_gid:
@@ -211,7 +225,7 @@ def _copy_attributes(fd: int, file: SettingsFile) -> None:
 
 
 def _check_unchanged(file: SettingsFile) -> None:
-    """Raise `ChangedMeanwhile` if a file has changed."""
+    """Raise `ChangedMeanwhile` if a settings file has changed since it was read."""
     current = read_settings_file(file.configured_path)
     if (current.path, current.content) != (file.path, file.content):
         raise ChangedMeanwhile
@@ -222,12 +236,12 @@ def _check_unchanged(file: SettingsFile) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """The saved content of a settings file that was changed (F4).
+    """The saved content of a settings file that setup changed.
 
     Attributes:
-        directory: `$MUNIMENT_HOME/setup`.
-        tool: the tool of the file.
-        configured_path: the path that the tool uses.
+        directory: `$MUNIMENT_HOME/setup`, which contains the saved content.
+        tool: the name of the coding tool.
+        configured_path: the path of the settings file, as the tool uses it.
     """
 
     directory: Path
@@ -236,7 +250,7 @@ class SavedFile:
 
     @property
     def original_path(self) -> Path:
-        """Return the path of the previous content; missing if the file did not exist."""
+        """Return the path of the saved content; it does not exist if the settings file did not exist."""
         return self.directory / f"{self._stem}.original"
 
     @property
@@ -249,16 +263,19 @@ class SavedFile:
         return f"{self.tool}-{path.name.lstrip('.')}-{digest(os.fsencode(path))[:8]}"
 
     def save(self, path: Path, before: bytes | None, after: bytes, created: list[CreatedDirectory]) -> None:
-        """Save the previous content of a file, and the digest of the new one, to detect later changes.
+        """Save the previous content of a settings file, and the digest of the new content.
+
+        The digest shows later whether the file was changed again.
 
         Args:
-            path: of the file, after links are resolved.
-            before: its previous content.
-            after: its new content.
-            created: the directories that setup created; those created for the saved content are added.
+            path: the path of the settings file after links are resolved.
+            before: the previous content; None: the file did not exist.
+            after: the new content.
+            created: the directories that setup created for the file; directories created for the saved
+                content are added.
 
         Raises:
-            ConfigInvalid: it cannot be saved.
+            ConfigInvalid: the content cannot be saved.
         """
         record = {
             "tool": self.tool,
@@ -284,23 +301,29 @@ class SavedFile:
             self._write_record(record)
 
     def begin_removal(self) -> None:
-        """Record that the file will be removed, so that a later `--remove` also removes its directories.
+        """Record that the settings file will be removed.
+
+        If the removal is interrupted, a later `--remove` then also removes the directories of the file.
 
         Raises:
-            ConfigInvalid: it cannot be recorded.
+            ConfigInvalid: this cannot be recorded.
         """
         if self.list_directories():
             with self._convert_errors():
                 self._write_record({**self._read_record(), "removing": True})
 
     def list_directories(self) -> list[CreatedDirectory]:
-        """Return the directories that setup created for the file and for its saved content."""
+        """Return the directories that setup created for the settings file and for its saved content."""
         listed = self._read_record().get("directories")
         found = listed if isinstance(listed, list) else []
         return [CreatedDirectory(*each) for each in found if _is_created_directory(each)]
 
     def list_unused_directories(self) -> list[CreatedDirectory]:
-        """Return the directories that are unused after a removal; all of them if setup removed the file."""
+        """Return the directories that are not needed after a removal.
+
+        If setup removes the settings file, these are all directories that it created. Otherwise only those
+        for the saved content.
+        """
         return (
             self.list_directories()
             if self._read_record().get("removing") is True
@@ -308,11 +331,18 @@ class SavedFile:
         )
 
     def list_saved_directories(self) -> list[CreatedDirectory]:
-        """Return the directories that were created for saved content."""
+        """Return the directories that setup created for the saved content."""
         return [each for each in self.list_directories() if each.is_above(self._record_path)]
 
     def read_original(self, current: bytes | None) -> tuple[bool, bytes | None]:
-        """Return whether a file is unchanged since setup wrote it, and its previous content; None if unknown.
+        """Return whether the settings file is unchanged since setup wrote it, and its previous content.
+
+        Args:
+            current: the current content of the settings file; None: the file does not exist.
+
+        Returns:
+            Whether the file is unchanged, and its previous state is known.
+            The previous content; None if it is unknown, or if the file did not exist.
 
         Raises:
             ConfigInvalid: the saved content cannot be read.
@@ -324,7 +354,7 @@ class SavedFile:
 
     @property
     def did_exist(self) -> bool | None:
-        """Return whether the file existed before setup; None if unknown."""
+        """Return whether the settings file existed before setup; None if this is unknown."""
         found = self._read_record().get("existed")
         return found if isinstance(found, bool) else None
 
@@ -342,7 +372,7 @@ class SavedFile:
         _write_atomically(read_settings_file(self._record_path), json.dumps(note).encode())
 
     def delete(self) -> None:
-        """Delete the saved content."""
+        """Delete the saved content and its record."""
         for path in (self._record_path, self.original_path):
             path.unlink(missing_ok=True)
 
@@ -359,7 +389,11 @@ def _is_created_directory(value: Any) -> bool:
 
 
 def list_saved_files(directory: Path) -> list[SavedFile]:
-    """Return the saved content of all changed files."""
+    """Return the saved content of all settings files that setup changed; skip invalid records.
+
+    Args:
+        directory: `$MUNIMENT_HOME/setup`.
+    """
     found = []
     for note in sorted(directory.glob("*.json")):
         try:

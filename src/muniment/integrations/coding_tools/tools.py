@@ -1,18 +1,19 @@
 """Define the entries that `muniment setup` adds to the settings of each coding tool, and recognise them.
 
-The paths and the content of these files are documented by the tools; docs/setup.md links to their pages.
+The tools document the paths and the content of their settings files; docs/setup.md links to these pages.
 
-W1 An MCP server belongs to Muniment if its name is `muniment` and it runs `muniment mcp`; a hook, if its line
-   runs only `muniment recall --hook`. Other entries, also with that name, are not changed. An event that
-   already has a user's own hook which calls Muniment gets no second one.
-W2 In an entry of Muniment only the program and its home are changed: additions of the user stay, and a shell
+W1 An MCP server belongs to Muniment if its name is `muniment` and it runs `muniment mcp`. A hook belongs to
+   Muniment if its line runs only `muniment recall --hook`. Other entries are not changed, even if they have
+   this name. If a user's own hook for an event already calls Muniment, no second hook is added for this
+   event.
+W2 In an entry of Muniment, only the program and its home are changed. Additions of the user stay, and a shell
    line stays as typed.
-W3 Muniment's hooks are added last, since Codex identifies trusted hooks by their position.
+W3 Muniment's hooks are added last, because Codex identifies trusted hooks by their position.
 W4 Objects that are empty after the removal are also removed, unless they existed before.
-W5 An entry that existed before the first setup belongs to the user, also if it runs the same command. It is
-   corrected like one of Muniment, and restored at the removal.
+W5 An entry that existed before the first setup belongs to the user, even if it runs the same command. It is
+   corrected like an entry of Muniment, and restored at the removal.
 
-Separate from `setup`: support for a new tool changes only this file.
+To support a new tool, only this file must be changed.
 """
 
 from __future__ import annotations
@@ -33,37 +34,40 @@ from muniment.names import HOME_VARIABLE
 NAME: Final = "muniment"
 
 _HOOK_SECONDS: Final = 10
-"""Seconds that a tool waits for the hook: the hook's 4, and more for a busy machine."""
+"""Seconds that a tool waits for the hook: the hook itself ends after 4 seconds, and a busy machine needs
+more.
+"""
 
 _GROUP_DEPTH: Final = 3
-"""Length of the path of a group of hooks: `hooks`, an event, and an index."""
+"""Length of the path of a group of hooks, which consists of `hooks`, an event, and an index."""
 
 _TOOL_SECONDS: Final = 300
-"""Seconds that a tool waits for the server: a fact takes at most 295."""
+"""Seconds that a tool waits for a response of the server; storing a fact takes at most 295."""
 
 _WORD: Final = r"""(?:[\w@%+=:,./~-]|'[^']*'|"[^"$`\\!]*")+"""
-"""Matches a word that a shell uses unchanged, except for quotes."""
+"""Pattern of a word that a shell uses unchanged, except for quotes."""
 
 _LINE: Final = re.compile(
     rf"(?:{HOME_VARIABLE}={_WORD}[ \t]+)?{_WORD}(?:[ \t]+-m[ \t]+{NAME})?[ \t]+recall[ \t]+--hook"
     r"(?P<tail>(?:[ \t][^|&;<>$`()\r\n]*)?)"
 )
-"""Matches a shell line that is Muniment's hook, and text that the user added after it."""
+"""Pattern of a shell line that is Muniment's hook; the group `tail` is the text that the user added after it.
+"""
 
 _SECRET_OPTION: Final = re.compile(r"(?i)--?[\w-]*(?:key|token|secret|passw|auth|header|credential)")
-"""Matches an argument whose value is private."""
+"""Pattern of a command-line option whose value is private."""
 
 _CALL: Final = re.compile(rf"{NAME}[\"']?\s+recall\b.*--hook", re.DOTALL)
-"""Matches a line that calls Muniment's hook, possibly among other commands."""
+"""Pattern of a shell line that calls Muniment's hook, possibly among other commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The command that starts `muniment`.
+    """The command that starts Muniment.
 
     Attributes:
-        arguments: the program, absolute, and its first arguments.
-        home: `MUNIMENT_HOME` for it; None: the default.
+        arguments: the absolute path of the program, and its first arguments.
+        home: the value of `MUNIMENT_HOME` for the program; None: the default.
     """
 
     arguments: tuple[str, ...]
@@ -71,26 +75,29 @@ class Program:
 
     @property
     def hook(self) -> str:
-        """Return the hook as a shell line; the same for every tool, or Cursor would run two of them."""
+        """Return the shell line of the hook.
+
+        The line is the same for every tool, because Cursor would otherwise run the hooks of two tools.
+        """
         home = f"{HOME_VARIABLE}={shlex.quote(self.home)} " if self.home else ""
         return home + shlex.join((*self.arguments, "recall", "--hook"))
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsPart:
-    """Muniment's entries in one settings file.
+    """The description of Muniment's entries in one settings file of a coding tool.
 
     Attributes:
         file: the path that the tool uses.
         file_format: the format of the file.
-        servers: the member with its MCP servers; None: they are in another file.
+        servers: the member that contains the MCP servers; None: they are in another file.
         server_prefix: members of a server entry before the command.
         server_suffix: members of a server entry after the command.
-        events: events with a hook; empty: they are in another file.
+        events: events that get a hook; empty: hooks are in another file.
         hook_members: members of a hook in addition to its command.
-        is_flat: hooks are directly in the list of their event, without groups.
+        is_flat: whether hooks are directly in the list of their event, without groups.
         required_members: members that the file must have.
-        disabling_members: members and values that disable hooks or servers.
+        disabling_members: paths and values of members that disable hooks or servers.
     """
 
     file: Path
@@ -107,7 +114,7 @@ class SettingsPart:
     def install(
         self, document: dict[str, Any], program: Program, other_events: Collection[str] = ()
     ) -> Iterator[Edit]:
-        """Yield the edits that add Muniment's entries; none if they exist.
+        """Yield the edits that add Muniment's entries to the settings; no edits if the entries exist.
 
         Args:
             document: the current settings.
@@ -124,11 +131,11 @@ class SettingsPart:
                 yield from self._install_hook(document, event, program)
 
     def remove(self, document: dict[str, Any], before: Mapping[str, Any]) -> Iterator[Edit]:
-        """Yield the edits that remove Muniment's entries, and restore entries of the user (W5).
+        """Yield the edits that remove Muniment's entries from the settings, and restore entries of the user.
 
         Args:
             document: the current settings.
-            before: the settings before the first setup, if known (W4).
+            before: the settings before the first setup; empty if unknown.
         """
         muniment_paths: list[edits.Path] = []
         server, user_server = self.get_server(document), self.get_server(before)
@@ -159,7 +166,7 @@ class SettingsPart:
             yield edit
 
     def notes(self, document: dict[str, Any]) -> Iterator[str]:
-        """Yield remarks for the user about this file."""
+        """Yield remarks for the user about settings that prevent Muniment's entries from working."""
         for path, value in self.disabling_members:
             if _get_value(document, path) == value:
                 member = f"{'.'.join(path)} = {str(value).lower()}"
@@ -176,9 +183,10 @@ class SettingsPart:
         return _is_muniment_server(self.get_server(document)) or bool(self._find_hooks(document))
 
     def collect_secrets(self, document: Mapping[str, Any]) -> set[str]:
-        """Return the private values of servers: in `env`, in headers, and of options such as --token.
+        """Return the private values of all servers.
 
-        Strings as they are, other values as JSON.
+        These are values in `env` and in headers, and the values of options such as `--token`. A value that is
+        not a string is returned as JSON.
         """
         found: set[str] = set()
         servers = document.get(self.servers or "")
@@ -201,25 +209,25 @@ class SettingsPart:
         return found - {""}
 
     def is_empty(self, text: str) -> bool:
-        """Return whether a file has no member and no comment except the required members."""
+        """Return whether a text has no members and no comments, except the required members."""
         heads = {"", "{}", json.dumps(dict(self.required_members))}
         return "".join(text.split()) in {"".join(each.split()) for each in heads}
 
     def collect_events(self, document: Mapping[str, Any]) -> set[str]:
-        """Return the events with a hook of Muniment, or with a user's own hook that calls it."""
+        """Return the events that have a hook of Muniment, or a user's own hook that calls Muniment."""
         return {*(str(path[1]) for path, _ in self._find_hooks(document)), *self._list_user_events(document)}
 
     def list_user_hook_notes(self, document: Mapping[str, Any]) -> Iterator[str]:
-        """Yield remarks about a user's own hooks, which setup and removal do not change."""
+        """Yield a remark for each of the user's own hooks that call Muniment; these are never changed."""
         for event in self._list_user_events(document):
             yield f"{self.file} has your own hook for {event} that calls {NAME}; it is not changed"
 
     def get_server(self, document: Mapping[str, Any]) -> Any:
-        """Return the server entry named `muniment`, or None."""
+        """Return the server entry with the name `muniment`, or None."""
         return None if self.servers is None else _get_value(document, (self.servers, NAME))
 
     def render_entries(self, program: Program) -> str:
-        """Return the entries as text for a user to paste."""
+        """Return Muniment's entries as text that a user can paste."""
         document: dict[str, Any] = {}
         for edit in self.install({}, program):
             document = apply_edit(document, edit)
@@ -257,14 +265,19 @@ class SettingsPart:
             yield Append(("hooks", event), hook if self.is_flat else {"hooks": [{"type": "command", **hook}]})
 
     def _list_user_events(self, document: Mapping[str, Any]) -> list[str]:
-        """Return the events with a user's own hook that calls Muniment (W1)."""
+        """Return the events for which the user has an own hook that calls Muniment."""
         found = self._find_hooks(document, _calls_muniment_hook)
         return list(dict.fromkeys(str(path[1]) for path, hook in found if not _is_muniment_hook(hook)))
 
     def _find_hooks(
         self, document: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool] | None = None
     ) -> list[tuple[edits.Path, Mapping[str, Any]]]:
-        """Return the wanted hooks with their paths, for all events; by default the hooks of Muniment."""
+        """Return the hooks of all events that satisfy a condition, each with its path.
+
+        Args:
+            document: the settings.
+            wanted: the condition; None: the hook belongs to Muniment.
+        """
         is_wanted = wanted or _is_muniment_hook
         found: list[tuple[edits.Path, Mapping[str, Any]]] = []
         every = document.get("hooks")
@@ -283,7 +296,13 @@ class SettingsPart:
 
 
 def _widen_path(document: dict[str, Any], path: edits.Path, before: Mapping[str, Any]) -> edits.Path:
-    """Return the path of the outermost value that is empty without the value at a path (W4)."""
+    """Return the path of the outermost value that would be empty after the value at a path is removed.
+
+    Args:
+        document: the current settings.
+        path: the path of the value to remove.
+        before: the settings before the first setup; values that existed there are not removed.
+    """
     if len(path) > _GROUP_DEPTH and len(_get_value(document, path[:-1])) == 1:
         path = path[:_GROUP_DEPTH]
     while (
@@ -294,12 +313,12 @@ def _widen_path(document: dict[str, Any], path: edits.Path, before: Mapping[str,
 
 
 def _list_objects(value: Any) -> list[Any]:
-    """Return the items of an array; items that are not objects become {}, so that indexes stay valid."""
+    """Return the items of an array; replace items that are not objects by {}, so that indexes stay valid."""
     return [each if isinstance(each, dict) else {} for each in value] if isinstance(value, list) else []
 
 
 def _get_value(document: Any, path: edits.Path) -> Any:
-    """Return the value at a path, or None."""
+    """Return the value at a path, or None if a step of the path is missing."""
     for step in path:
         try:
             document = document[step]
@@ -309,7 +328,7 @@ def _get_value(document: Any, path: edits.Path) -> Any:
 
 
 def _is_muniment_server(entry: Any) -> bool:
-    """Return whether a server entry belongs to Muniment (W1)."""
+    """Return whether a server entry belongs to Muniment: it runs `muniment mcp`."""
     if not isinstance(entry, dict) or not isinstance(entry.get("args"), list):
         return False
     arguments = [entry.get("command"), *entry["args"]]
@@ -317,7 +336,7 @@ def _is_muniment_server(entry: Any) -> bool:
 
 
 def _is_muniment_hook(hook: Mapping[str, Any]) -> bool:
-    """Return whether a hook belongs to Muniment (W1)."""
+    """Return whether a hook belongs to Muniment: its line runs only `muniment recall --hook`."""
     command = hook.get("command")
     line = _LINE.fullmatch(command) if isinstance(command, str) else None
     try:
@@ -334,7 +353,12 @@ def _calls_muniment_hook(hook: Mapping[str, Any]) -> bool:
 
 
 def _runs_command(arguments: list[str], command: str) -> bool:
-    """Return whether a command line runs a command of Muniment."""
+    """Return whether a command line runs a certain command of Muniment.
+
+    Args:
+        arguments: the words of the command line.
+        command: the command, such as `mcp`.
+    """
     is_program = arguments[1:2] == [command] and Path(arguments[0]).name == NAME
     return is_program or arguments[1:4] == ["-m", NAME, command]
 
@@ -344,11 +368,11 @@ def _runs_command(arguments: list[str], command: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CodingTool:
-    """A coding tool.
+    """A coding tool that setup supports.
 
     Attributes:
         title: the name of the product.
-        parts: returns its settings files, given the environment and the user's home directory.
+        parts: returns the settings files of the tool, for an environment and the user's home directory.
         manual_steps: steps that the user must do by hand.
     """
 

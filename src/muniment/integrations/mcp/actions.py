@@ -1,4 +1,7 @@
-"""Read and change the memory for tools, resources and prompts; `tools` defines M1 to M3."""
+"""Read and change the memory for the tools, resources and prompts of MCP.
+
+The rules M1 to M3 in the docstring of `tools` apply to all functions.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +31,25 @@ if TYPE_CHECKING:
     from muniment.types import DreamRequest
 
 PAGE_ENTRIES: Final = 200
-"""Maximum entries of one page of the resources."""
+"""Maximum number of entries on one page of the resources."""
 
 MAX_ENTRY_BYTES: Final = 256 * 1024
-"""Maximum bytes of a displayed entry; clients accept a response of one MiB, which contains the entry twice.
-"""
+"""Maximum bytes of a displayed entry. A response contains the entry twice, and clients accept one MiB."""
 
 _TOOL_KINDS: Final = frozenset({"remember", "forget", "dream", "undo"})
-"""Kinds of tasks that a tool or a program requests; approvals and edits are made by people."""
+"""Kinds of tasks that a tool or a program requests; all other kinds, such as approvals and edits, are of
+people.
+"""
 
 MAX_HISTORY_STEPS: Final = 50
-"""Maximum steps of one history."""
+"""Maximum number of steps in one response of the tool `history`."""
 
 
 def _create_visibility(context: JobContext, reader: Reader) -> Visibility:
-    """Return what a reader may see; imported here, since a handshake does not need it."""
+    """Return an object that decides what a reader may see.
+
+    Its module is imported in this function, because the handshake of a client does not need it.
+    """
     from muniment.operations.visibility import Visibility
 
     return Visibility(context, reader)
@@ -51,11 +58,16 @@ def _create_visibility(context: JobContext, reader: Reader) -> Visibility:
 def list_resources(
     context: JobContext, reader: Reader, after: str | None
 ) -> tuple[list[tuple[str, str]], str | None]:
-    """List the entries that a recall may return, after a path; the first page starts with the indexes.
+    """Return one page of the entries that a recall may return; the first page begins with the indexes.
+
+    Args:
+        context: the memory.
+        reader: the caller, whose trust decides which entries are visible.
+        after: the path after which the page begins; None: the first page.
 
     Returns:
-        Logical paths, sorted, each with a name created by code; and the start of the next page, if there is
-        one.
+        The sorted paths, each with a name that code created.
+        The path after which the next page begins; None if this is the last page.
 
     Cost: a stat of every file, and the rows of all entries.
     """
@@ -77,16 +89,22 @@ def list_resources(
 
 
 def list_indexes(context: JobContext, reader: Reader) -> list[ShowAnswer]:
-    """Return the existing indexes, as data (M1)."""
+    """Return the existing index of each scope, as data between marks."""
     return [found for scope in context.roots if (found := _read_index(context, reader, scope)) is not None]
 
 
 def show_entry(context: JobContext, reader: Reader, unsafe_path: str) -> ShowAnswer:
-    """Return an entry, or the index of a scope, as data (M1).
+    """Return an entry, or the index of a scope, as data between marks.
+
+    Args:
+        context: the memory.
+        reader: the caller, whose trust decides which entries are visible.
+        unsafe_path: the path of an entry, or of a scope for its index.
 
     Raises:
-        PathEscape, Refusal: it is not a path of the memory.
-        NotFound: it does not exist, or a recall may not return it.
+        PathEscape, Refusal: not a path of the memory.
+        NotFound: the entry does not exist, or a recall may not return it.
+        ToolProblem: the entry is too large.
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = context.resolve_path(unsafe_path)
@@ -116,9 +134,9 @@ def _read_index(context: JobContext, reader: Reader, scope: Scope) -> ShowAnswer
 
 
 def list_history(context: JobContext, reader: Reader, unsafe_path: str) -> HistoryAnswer:
-    """Return the newest visible steps at or below a path (M1, `operations.visibility`).
+    """Return the newest committed changes at or below a path that the reader may see.
 
-    Raises as `operations.review.load_history`.
+    Raises the errors of `operations.review.load_history`.
     """
     from muniment.operations.review import load_history
 
@@ -129,7 +147,7 @@ def list_history(context: JobContext, reader: Reader, unsafe_path: str) -> Histo
 
 
 def undo_task(task_id: str, context: JobContext, reader: Reader, cancel: Cancel) -> UndoAnswer:
-    """Undo a task, if the caller may (M2); the result lists only visible paths (M1).
+    """Undo a task if the caller may; the result lists only paths that the caller may see.
 
     Raises:
         ToolProblem: a caller with higher trust, or a person, requested the task.
@@ -160,17 +178,23 @@ def _can_undo(run: Run, trust: Trust) -> bool:
 
 
 def create_owner_problem(action: str = "undo that, with muniment undo") -> ToolProblem:
-    """Return the problem of a call that only the owner may make."""
+    """Return the failure of a call that only the owner may make.
+
+    Args:
+        action: the forbidden action and the command for it, for the message.
+    """
     return ToolProblem("owner_required", f"only the owner of the memory may {action} or on the page")
 
 
 def tidy(request: DreamRequest, context: JobContext, reader: Reader, cancel: Cancel) -> DreamAnswer:
-    """Tidy the memory by rules, with the trust of the reader; the result lists only visible paths (M1).
+    """Tidy the memory by rules, with the trust of the reader.
 
-    No language model is used: it could merge other entries than those in the preview.
+    The result lists only paths that the reader may see. No language model is used, because it could merge
+    other entries than those in the preview.
 
     Raises:
-        MunimentError: as `Memory.dream`; unless the owner calls, removals become a pending review.
+        MunimentError: as `Memory.dream`. If the caller is not the owner, removals wait for the owner's
+            review.
     """
     from muniment.agent.filing import RuleWriter
     from muniment.operations.dream import dream
@@ -195,7 +219,7 @@ def tidy(request: DreamRequest, context: JobContext, reader: Reader, cancel: Can
 def pin_entry(
     unsafe_path: str, context: JobContext, _: Reader, cancel: Cancel, *, dry_run: bool
 ) -> PinAnswer:
-    """Pin or unpin an entry, for the owner only; raise as `operations.edit.toggle_pin`."""
+    """Pin or unpin an entry, for the owner only; raise the errors of `operations.edit.toggle_pin`."""
     from muniment.operations.edit import toggle_pin
 
     return PinAnswer.from_result(
@@ -204,25 +228,25 @@ def pin_entry(
 
 
 class CommitsSince:
-    """The commits of other tasks and programs to the roots of a memory.
+    """Finds the entries that were changed by any task or program since the last call.
 
     Args:
-        place: returns the current memory.
-        number: of the last known event.
+        context: returns the current memory.
+        number: the number of the last event that is already known.
     """
 
     def __init__(self, context: Callable[[], JobContext], number: int) -> None:
         self._place, self._number = context, number
 
     def read_changes(self) -> list[str] | None:
-        """Return the paths of entries that changed since the last call, at most `PAGE_ENTRIES`, or None.
+        """Return the paths of entries that changed since the last call; None if no commit was made.
 
-        If a recall may not return a changed entry, its path is omitted (M1).
+        At most `PAGE_ENTRIES` paths are returned. Entries that a recall may not return are omitted.
 
         Raises:
-            MunimentError: as `context`; or the ledger cannot be read.
+            MunimentError: the memory cannot be opened, or the ledger cannot be read.
 
-        Cost: a query, one for each root, and one more for each commit.
+        Cost: a query, one more for each root, and one more for each commit.
         """
         from muniment.operations.visibility import Reader
         from muniment.store.ledger import find_commit

@@ -1,12 +1,12 @@
-"""Serve `/mcp`: the workspaces of the daemon for MCP clients, by streamable HTTP.
+"""Serve `/mcp` of the daemon: MCP clients use its workspaces over streamable HTTP.
 
-H1 Every caller has passed the guard, and has the trust of its token, or less if the request contains a lower
-   one. A write is a task of the workspace's lane, like every other write.
-H2 Each token has separate sessions, at most `MAX_SESSIONS` in a workspace: another token cannot use them or
-   take their slots. After a token is revoked, nothing more is sent for it.
-H3 Only the owner can undo every task; a client can undo tasks that were requested with its token.
+H1 Every caller was authenticated. A request has the trust of its token, or a lower trust that it names. A
+   write is a task in the lane of the workspace, like every other write.
+H2 Each token has its own sessions, at most `MAX_SESSIONS` in a workspace. Another token cannot use them, and
+   does not count towards this limit. After a token is revoked, nothing is sent for it any more.
+H3 Only the owner can undo every task. A client can undo tasks that were requested with its token.
 
-Separate from `routes`: the first request loads this module with the SDK, which takes half a second and 25 MB.
+`server.routes` loads this module only for the first request, because the SDK takes half a second and 25 MB.
 Source: modelcontextprotocol.io/specification, "Streamable HTTP".
 """
 
@@ -51,31 +51,40 @@ if TYPE_CHECKING:
     from muniment.types import Recalled
 
 MAX_SESSIONS: Final = 128
-"""Maximum sessions of a token in a workspace; clients of 2026 need none."""
+"""Maximum number of sessions of a token in a workspace; clients of the protocol version 2026 need none."""
 
 IDLE_SECONDS: Final = 1_800.0
-"""Seconds without a request or a listener after which a session ends."""
+"""Seconds after which a session ends if it has no request and no listener."""
 
 MAX_PARALLEL_UNDOS: Final = MAX_OWNER_OPERATIONS - MAX_READS - 2
-"""Maximum undos at once, of all tokens: of the slots of `ServedCore.run_in_context`, two stay reserved for
-the owner.
+"""Maximum number of undos that run at the same time, for all tokens.
+
+Two slots of `ServedCore.run_in_context` stay free for the owner.
 """
 
 R = TypeVar("R", RememberResult, ForgetResult)
 
 BACKEND: Final = "mcp"
-"""Name of the attribute of a request's state that contains its backend."""
+"""Name of the attribute of a request's state that contains the backend of the request."""
 
 
 async def handle_request(core: DaemonCore, call: Call, body: bytes) -> Response:
-    """Handle a request as `McpSessions.handle_request`; the first one creates the daemon's sessions."""
+    """Return the response to a request for `/mcp`; the first request creates the sessions of the daemon.
+
+    Args:
+        core: the core of the daemon.
+        call: the request.
+        body: the complete body of the request.
+    """
     if not isinstance(core.mcp, McpSessions):
         core.mcp = McpSessions(core)
     return await core.mcp.handle_request(call, body)
 
 
 class McpSessions:
-    """The sessions of a daemon. Belongs to one event loop; end it with `stop`.
+    """The MCP sessions of a daemon, for all workspaces and tokens.
+
+    An object belongs to one event loop; end it with `stop`.
 
     Args:
         core: the core of the daemon.
@@ -88,14 +97,14 @@ class McpSessions:
         self._undos = asyncio.Semaphore(MAX_PARALLEL_UNDOS)
 
     async def handle_request(self, call: Call, body: bytes) -> Response:
-        """Return the response to a request; the SDK writes it.
+        """Return the response to a request for `/mcp`; the SDK writes its content.
 
         Args:
             call: the request.
-            body: its complete body.
+            body: the complete body of the request.
 
         Raises:
-            Problem: the token may not use the client id, or the workspace is not served.
+            HttpProblem: the token may not use the client id, or the request contains an invalid trust.
         """
         originator, trust = await call.find_originator(), _read_trust(call)
         body = (repair_json(body) if b"\\u" in body else None) or body
@@ -134,7 +143,11 @@ class McpSessions:
         await asyncio.gather(*[self._sessions.pop(each).stop() for each in revoked])
 
     async def _watch(self, key: str) -> None:
-        """Notify the clients of a workspace of each commit, until cancelled."""
+        """Notify the MCP clients of a workspace of each commit, until cancelled.
+
+        Args:
+            key: the key of the workspace.
+        """
         stream = self._core.stream
         commits = CommitsSince(self._core.workspaces[key].open_context, stream.last)
 
@@ -150,7 +163,10 @@ class McpSessions:
 
 
 async def _end_watcher() -> None:
-    """End the task that the SDK's streams leave running; it checks twice a second whether uvicorn ends."""
+    """Cancel the task that the SDK's event streams leave running.
+
+    This task checks twice a second whether uvicorn ends.
+    """
     cancelled = []
     for task in asyncio.all_tasks():
         code = getattr(task.get_coro(), "cr_code", None)
@@ -161,10 +177,10 @@ async def _end_watcher() -> None:
 
 
 def _read_trust(call: Call) -> Trust:
-    """Return the trust of a request: that of its token, or the lower one that it contains.
+    """Return the trust of a request: the trust of its token, or a lower trust that the request names.
 
     Raises:
-        Problem: the request contains an invalid trust.
+        HttpProblem: the request contains an invalid trust.
     """
     sent = call.request.headers.getlist(TRUST_HEADER)
     if not set(sent) <= set(Trust):
@@ -173,7 +189,10 @@ def _read_trust(call: Call) -> Trust:
 
 
 class _SessionKey(NamedTuple):
-    """The owner of the sessions of a manager; the digest distinguishes a token from one created again."""
+    """The workspace and the token that sessions belong to.
+
+    If a token is deleted and created again under the same name, its digest is different.
+    """
 
     workspace: str
     token: str
@@ -185,7 +204,7 @@ def _create_session_key(call: Call, workspace: ServedWorkspace) -> _SessionKey:
 
 
 class _TokenSessions:
-    """The sessions of one token in one workspace; started and ended in one task, as the SDK requires."""
+    """The MCP sessions of one token in one workspace; one task starts and ends them, as the SDK requires."""
 
     def __init__(self) -> None:
         self.server = MemoryServer(_get_backend)
@@ -220,7 +239,7 @@ def _get_backend(context: Context) -> Backend:
 
 
 class _SdkResponse(Response):
-    """A response that the SDK writes, until the token is revoked (H2)."""
+    """A response that the SDK writes; it ends early if the token is revoked."""
 
     def __init__(self, manager: StreamableHTTPSessionManager, call: Call, body: bytes) -> None:
         self._manager, self._call, self._body = manager, call, body
@@ -258,7 +277,7 @@ class _SdkResponse(Response):
 
 @contextmanager
 def _convert_problems() -> Iterator[None]:
-    """Convert problems of the daemon to `ToolProblem`s with the same code."""
+    """Convert each `HttpProblem` in the block to a `ToolProblem` with the same code."""
     try:
         yield
     except HttpProblem as problem:
@@ -268,7 +287,15 @@ def _convert_problems() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _LaneBackend:
-    """A `Backend` whose writes are tasks of a lane."""
+    """A `Backend` for one request to the daemon; its writes are tasks in the lane of the workspace.
+
+    Attributes:
+        call: the request.
+        originator: the token and client id that request tasks.
+        trust: the trust of the request.
+        reads: the slots for reading; a call waits for one.
+        undos: limits the undos that run at the same time.
+    """
 
     call: Call
     originator: Originator
@@ -278,11 +305,11 @@ class _LaneBackend:
 
     @property
     def is_owner(self) -> bool:
-        """Return whether the owner calls, with the trust of the owner."""
+        """Return whether the request comes from the owner, with the owner's token and trust."""
         return self.trust is Trust.OWNER and self.originator == Originator(OWNER)
 
     async def remember(self, call: RememberCall, report_turn: Callable[[int, str], None]) -> RememberResult:
-        """Store a fact."""
+        """Store a fact by a task of the lane, and return its result."""
         document = call.model_dump(exclude_none=True)
         return await self._run_task(RememberResult, document, requests.parse_remember, report_turn)
 
@@ -294,24 +321,24 @@ class _LaneBackend:
                 return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
     async def forget(self, call: ForgetCall) -> ForgetResult:
-        """Preview a removal, or remove the previewed entries."""
+        """Return a preview of a removal, or remove the previewed entries, by a task of the lane."""
         document = {"query": call.description, "dryRun": not call.yes, "digest": call.digest}
         return await self._run_task(ForgetResult, document, requests.parse_forget)
 
     async def check_undo(self, task_id: str) -> None:
-        """Raise if the caller is neither the owner nor the client that requested the task (H3)."""
+        """Raise `ToolProblem` if the caller is neither the owner nor the client that requested the task."""
         if not self.is_owner:
             task = await self.call.core.find(self.call.workspace, task_id)
             if task is None or not self.originator.can_see(task.originator):
                 raise create_owner_problem()
 
     async def write(self, body: Callable[[JobContext, Reader, Cancel], W]) -> W:
-        """Return the result of `body`, which changes the memory."""
+        """Run `body`, which changes the memory, in a thread, and return its result."""
         async with self.undos:
             return await self._run(body)
 
     async def read(self, body: Callable[[JobContext, Reader], T]) -> T:
-        """Return the result of `body`, which reads the memory."""
+        """Run `body`, which reads the memory, in a thread, and return its result."""
         with _convert_problems():
             async with self.reads.use_slot(self.call.principal.share):
                 return await self._run(lambda context, reader, _: body(context, reader))
@@ -324,7 +351,10 @@ class _LaneBackend:
             )
 
     def _create_reader(self, context: JobContext) -> Reader:
-        """Return the reader; it owns the tasks of its token that had at most its trust."""
+        """Return the reader for visibility checks.
+
+        Tasks that were requested with the same token, and with at most the same trust, count as its own.
+        """
 
         def owns(task_id: str) -> bool:
             task = find_task(context.state.ledger, self.call.workspace.key, task_id)
@@ -343,10 +373,18 @@ class _LaneBackend:
         create_task: Callable[[dict[str, Any], ServedWorkspace], NewTask],
         report_turn: Callable[[int, str], None] = lambda *_: None,
     ) -> R:
-        """Return the result of a task after it has completed.
+        """Queue a task in the lane of the workspace, wait until it ends, and return its result.
+
+        If the awaiting task is cancelled, cancel the queued task.
+
+        Args:
+            kind: the class of the result.
+            document: the body of the request, as for the HTTP API.
+            create_task: creates the task from the body.
+            report_turn: called with each turn of the model.
 
         Raises:
-            ToolProblem: it failed, or was not accepted.
+            ToolProblem: the task failed, was cancelled, or was not accepted.
         """
         number = (await self.call.core.open_stream()).last
         with _convert_problems():

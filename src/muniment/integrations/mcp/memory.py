@@ -1,4 +1,4 @@
-"""Open the memory of this process, and execute calls of the tools."""
+"""Open the memory in this process, and execute the calls of the MCP tools on it."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from muniment.types import ForgetResult, Recalled, RememberResult
 
 THREADS: Final = 8
-"""Maximum calls at once of a memory in this process; further ones wait."""
+"""Maximum number of calls that run at the same time on the memory of this process; further calls wait."""
 
 MAX_WAITING: Final = 16
-"""Maximum waiting calls that write, the same as for a lane."""
+"""Maximum number of waiting calls that write, as for a lane of the daemon."""
 
 RECALL_SECONDS: Final = 5.0
 """Maximum seconds of a recall; only the first read of changed files takes more than milliseconds."""
 
 DESTINATION: Final = "mcp"
-"""The destination of injected entries, as recorded in the ledger."""
+"""The destination of injected entries, as the ledger records it."""
 
 MAX_OWN_TASKS: Final = 1_000
-"""Maximum recorded ids of own tasks of a process, the same as for a lane."""
+"""Maximum number of own tasks whose ids a process remembers, as for a lane of the daemon."""
 
 
 class LazyMemory:
-    """The memory of this process, opened at the first use, in any thread. Close it when done.
+    """The memory of this process, which is opened when it is first used, in any thread. Close it when done.
 
     Args:
-        settings: reads the settings of the program.
+        settings: returns the settings of the program.
         workspace: as for `open_context`.
         open_model: opens the model of the settings.
         warn: prints a line for the user who started the program.
@@ -73,7 +73,12 @@ class LazyMemory:
         self._model: Model | None = None
 
     def get_context(self) -> JobContext:
-        """Return the policy, state and roots, as they were when opened; raise as `open_context`."""
+        """Return the policy, roots and state; open them at the first call.
+
+        Raises:
+            ManagedMemoryUnavailable: a root was replaced; the next call opens the memory again.
+            MunimentError: as `open_context`.
+        """
         from muniment.opening import open_context
 
         with self._lock:
@@ -101,7 +106,7 @@ class LazyMemory:
         self._last_warning = text
 
     def get_recaller(self) -> Recaller:
-        """Return the recaller of the memory."""
+        """Return the object that searches the memory."""
         from muniment.opening import create_recaller
 
         with self._lock:
@@ -111,23 +116,23 @@ class LazyMemory:
             return self._recaller[1]
 
     def get_model(self) -> Model:
-        """Return the model that stores facts."""
+        """Return the model that stores facts; open it at the first call."""
         with self._lock:
             if self._model is None:
                 self._model = self._resources.enter_context(self._open_model(self._settings()))
             return self._model
 
     def close(self) -> None:
-        """Close everything that was opened."""
+        """Close the memory, and the model if it was opened."""
         self._resources.close()
 
 
 class LocalBackend:
-    """A memory whose calls are executed in this process.
+    """A `Backend` that executes calls in this process.
 
     Args:
-        opened: the memory; owned by the caller.
-        trust: of every call.
+        opened: the memory; the caller closes it.
+        trust: the trust of every call.
     """
 
     def __init__(self, opened: LazyMemory, trust: Trust) -> None:
@@ -138,7 +143,7 @@ class LocalBackend:
 
     @property
     def is_owner(self) -> bool:
-        """Return whether the owner of the memory calls."""
+        """Return whether the calls have the trust of the owner."""
         return self._trust is Trust.OWNER
 
     async def remember(self, call: RememberCall, report_turn: ReportTurn) -> RememberResult:
@@ -167,7 +172,7 @@ class LocalBackend:
         return await self._run_in_order(body)
 
     async def recall(self, query: str, limit: int) -> Recalled:
-        """Recall entries for a query; the recall is recorded before it is returned."""
+        """Recall entries for a query; write to the ledger which entries are returned."""
 
         def body(cancel: Cancel) -> Recalled:
             recaller = self._opened.get_recaller()
@@ -180,7 +185,7 @@ class LocalBackend:
         return await self._run_in_thread(body)
 
     async def forget(self, call: ForgetCall) -> ForgetResult:
-        """Preview a removal, or remove the previewed entries, after all earlier writes."""
+        """Return a preview of a removal, or remove the previewed entries; after all earlier writes."""
         from muniment.operations.forget import forget
         from muniment.types import ForgetRequest
 
@@ -198,10 +203,10 @@ class LocalBackend:
         return await self._run_in_order(body)
 
     async def check_undo(self, task_id: str) -> None:
-        """Allow every undo that `undo_task` allows: this process serves one client."""
+        """Do nothing: this process serves one client, so that the checks of `undo_task` are sufficient."""
 
     async def write(self, body: Callable[[JobContext, Reader, Cancel], W]) -> W:
-        """Return the result of `body`, which runs after all earlier writes."""
+        """Run `body`, which changes the memory, after all earlier writes, and return its result."""
 
         def run(cancel: Cancel) -> W:
             answer = body(self._opened.get_context(), self._create_reader(), cancel)
@@ -212,23 +217,23 @@ class LocalBackend:
         return await self._run_in_order(run)
 
     async def read(self, body: Callable[[JobContext, Reader], T]) -> T:
-        """Return the result of `body`, which reads the memory."""
+        """Run `body`, which reads the memory, and return its result."""
         return await self._run_in_thread(lambda _: body(self._opened.get_context(), self._create_reader()))
 
     def _create_reader(self) -> Reader:
-        """Return the reader; it owns the tasks of this process (`operations.visibility`)."""
+        """Return the reader for visibility checks; the tasks of this process count as its own tasks."""
         from muniment.operations.visibility import Reader
 
         return Reader(self._trust, self._own_tasks.__contains__)
 
     def _record_own_task(self, task_id: str) -> None:
-        """Record the id of a task of this process; only the newest `MAX_OWN_TASKS` are stored."""
+        """Remember the id of a task of this process; only the newest `MAX_OWN_TASKS` ids are stored."""
         self._own_tasks[task_id] = None
         if len(self._own_tasks) > MAX_OWN_TASKS:
             del self._own_tasks[next(iter(self._own_tasks))]
 
     def close(self) -> None:
-        """Accept no further calls."""
+        """Cancel calls that have not started, and accept no further calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run_in_order(self, body: Callable[[Cancel], T]) -> T:

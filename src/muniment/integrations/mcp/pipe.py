@@ -1,16 +1,15 @@
-"""Forward MCP messages from a host's pipe to `/mcp` of a daemon, and back.
+"""Forward MCP messages from a host to `/mcp` of a daemon, and the responses back to the host.
 
-Q1 A message is forwarded unchanged, and a response is returned as the daemon wrote it: this module knows no
+Q1 A message is forwarded unchanged, and a response is returned as the daemon wrote it. This module knows no
    tools, and loads neither the SDK nor the memory.
-Q2 Every request gets one response: if the daemon sends none, an error with the reason. A request that the
-   daemon did not accept, because it was busy or not running, is sent again for `RETRY_SECONDS`; one that
-   may have arrived is not. After the host has closed its end, responses may arrive during the seconds of
-   `finish`.
-Q3 A restarted daemon does not know the session: a new one is started with the host's `initialize` message,
-   and the host does not notice it.
-Q4 The daemon proves its identity before it receives the token, as for every client (`transport`).
+Q2 Every request gets one response: if the daemon sends none, an error with the reason. If the daemon did not
+   accept a request because it was busy or not running, the request is sent again for `RETRY_SECONDS`. A
+   request that may have arrived is not sent again. After the host has closed its output, responses may still
+   arrive for the seconds that `finish` waits.
+Q3 A restarted daemon does not know the session. Then a new session is started with the host's `initialize`
+   message, and the host does not notice this.
+Q4 The daemon proves its identity before it receives the token, as for every client (`client.transport`).
 
-Separate from the other plans, which know their requests.
 Source: modelcontextprotocol.io/specification, "Streamable HTTP", 2025-11-25 and 2026-07-28.
 """
 
@@ -61,13 +60,16 @@ from muniment.integrations.mcp.wire import (
 )
 
 RETRY_SECONDS: Final = 20.0
-"""Seconds in which a request that was not accepted is sent again: a daemon restarts in one or two."""
+"""Maximum seconds in which a request that was not accepted is sent again; a daemon restarts in one or two
+seconds.
+"""
 
 MAX_PARALLEL_REQUESTS: Final = 48
-"""Maximum requests at once, each with a connection; the daemon has 64 slots for a token."""
+"""Maximum number of requests at the same time, each with a connection; the daemon has 64 slots for a token.
+"""
 
 MAX_NOTIFICATIONS: Final = 64
-"""Maximum notifications that wait for the daemon; further ones are dropped."""
+"""Maximum number of notifications that wait for the daemon; further ones are dropped."""
 
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
@@ -77,7 +79,7 @@ _VERSION: Final = "mcp-protocol-version"
 _LISTEN: Final = "subscriptions/listen"
 _META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _HEADER_MEMBERS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Requests of 2026 that repeat a member in a header: the member by method."""
+"""For each method whose requests repeat a member in a header (protocol of 2026): the name of this member."""
 
 _PRINTABLE: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
 _ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
@@ -89,7 +91,14 @@ Message = dict[str, Any]
 
 
 async def forward_messages(wire: Wire, locator: Locator, workspace: str, trust: str) -> None:
-    """Forward messages until the wire ends; see `McpPipe` for the arguments."""
+    """Forward messages until the wire ends.
+
+    Args:
+        wire: the connection to the host.
+        locator: how to find the daemon.
+        workspace: the key of the workspace, or its path on the daemon's machine.
+        trust: the trust of every request; limited by the trust of the token.
+    """
     async with wire:
         pipe = McpPipe(locator, workspace, trust, wire.send)
         async for line in wire.lines():
@@ -103,13 +112,13 @@ async def forward_messages(wire: Wire, locator: Locator, workspace: str, trust: 
 
 
 class McpPipe:
-    """The forwarding from one host to one workspace. Belongs to one event loop.
+    """Forwards the messages of one host to one workspace of a daemon. Belongs to one event loop.
 
     Args:
-        place: describes how to find the daemon.
-        workspace: its key, or its path on the daemon's machine.
-        trust: of every request, limited by that of the token.
-        send: sends a message to the host.
+        locator: how to find the daemon.
+        workspace: the key of the workspace, or its path on the daemon's machine.
+        trust: the trust of every request; limited by the trust of the token.
+        send_to_host: sends a message to the host.
     """
 
     def __init__(
@@ -132,7 +141,7 @@ class McpPipe:
         self._session_lock, self._slots = asyncio.Lock(), asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
 
     async def forward(self, message: Message) -> None:
-        """Forward a message of the host without waiting for the response."""
+        """Start to forward a message of the host; do not wait for the response."""
         method, request_id = message.get("method"), message.get("id")
         if (problem := find_request_id_problem(message)) is not None:
             await self._fail(None, _NoResponse(problem, INVALID_REQUEST))
@@ -158,7 +167,11 @@ class McpPipe:
             self._notifications.put_nowait(message)
 
     async def finish(self, seconds: float) -> None:
-        """Wait for outstanding responses, except streams of changes; then end the session."""
+        """Wait for outstanding responses, but not for streams of changes; then end the session.
+
+        Args:
+            seconds: the maximum time to wait.
+        """
         streams = [running for running, message in self._running.values() if message["method"] == _LISTEN]
         for each in (*streams, self._following):
             if each is not None:
@@ -170,7 +183,7 @@ class McpPipe:
         await self.close()
 
     async def close(self) -> None:
-        """End the session, and close the connections."""
+        """End the session, cancel outstanding requests, and close the connections."""
         for each in (*(each for each, _ in self._running.values()), self._following, self._notifying):
             if each is not None:
                 each.cancel()
@@ -188,7 +201,10 @@ class McpPipe:
             del self._running[request_id]
 
     async def _forward_request(self, request_id: str | int, message: Message) -> None:
-        """Send a request, and forward all its responses to the host (Q2)."""
+        """Send a request, and forward all messages of the response to the host.
+
+        Without a response, send the host an error with the reason.
+        """
         is_answered, failure = False, _NoResponse("the daemon ended without a response")
         is_stream = message.get("method") == _LISTEN
         try:
@@ -228,7 +244,13 @@ class McpPipe:
         await self._send_to_host(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
 
     async def _exchange(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
-        """Send a message as `_send`, and restart the session if the daemon does not know it (Q3)."""
+        """Send a message, and yield the messages of its response.
+
+        If the daemon does not know the session, start a new session and send the message again.
+
+        Raises:
+            _NoResponse: as `_send`.
+        """
         for is_retry in (False, True):
             session = self._session
             try:
@@ -263,16 +285,16 @@ class McpPipe:
             pause = min(pause * 2, LAST_PAUSE)
 
     async def _send_only(self, method: str, message: Message | None) -> None:
-        """Send a message and ignore its responses; raise as `_send`."""
+        """Send a message and ignore the response; raise as `_send`."""
         async with aclosing(self._send(method, message)) as messages:
             async for _ in messages:
                 pass
 
     async def _send(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
-        """Send a message; yield the messages of its response.
+        """Send a message, and yield the messages of its response.
 
         Raises:
-            _NotAnswered: the daemon does not respond, rejects it, or does not know the session.
+            _NoResponse: the daemon does not respond, rejects the message, or does not know the session.
         """
         deadline, pause, is_reconnect = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE, False
         headers: dict[str, str] = {}
@@ -341,7 +363,7 @@ class McpPipe:
     def _store_session(
         self, response: Message, session: str | None, request_message: Message | None
     ) -> Message:
-        """Return a response; for `initialize`, store its version and session for later requests."""
+        """Return a response; if it is for `initialize`, store its version and session for later requests."""
         result = response.get("result")
         if (
             request_message is not None
@@ -355,11 +377,11 @@ class McpPipe:
 
 
 class _NoResponse(Exception):
-    """The daemon sent no response; the text is the reason.
+    """The daemon sent no response to a message; the text is the reason.
 
     Attributes:
-        error: of JSON-RPC.
-        is_unknown_session: the daemon does not know the session.
+        error: the JSON-RPC error for the host.
+        is_unknown_session: whether the reason is that the daemon does not know the session.
     """
 
     is_unknown_session = False
@@ -370,7 +392,12 @@ class _NoResponse(Exception):
 
 
 def _create_failure(reply: HttpResponse, *, has_session: bool) -> _NoResponse:
-    """Return the reason for a missing response, from a JSON-RPC error or a problem document."""
+    """Return the reason why a response has no message, from a JSON-RPC error or a problem document.
+
+    Args:
+        reply: the response.
+        has_session: whether the request contained a session.
+    """
     decoded_body = decode_json(reply.body, reply.secret)
     document = decoded_body if isinstance(decoded_body, dict) else {}
     if isinstance(error := document.get("error"), dict):
@@ -386,10 +413,10 @@ def _create_failure(reply: HttpResponse, *, has_session: bool) -> _NoResponse:
 
 
 def _encode(message: Message) -> bytes:
-    """Encode a message as JSON.
+    """Return a message as JSON.
 
     Raises:
-        _NotAnswered: it is nested too deeply.
+        _NoResponse: the message is nested too deeply.
     """
     try:
         return json.dumps(message).encode()
@@ -410,14 +437,14 @@ def _get_params(message: Message) -> dict[str, Any]:
 
 
 def _read_version(message: Message) -> str | None:
-    """Return the version in a request of 2026; None for an older request."""
+    """Return the protocol version in a request of the protocol of 2026; None for older requests."""
     meta = _get_params(message).get("_meta")
     version = meta.get(_META_VERSION) if isinstance(meta, dict) else None
     return version if isinstance(version, str) and _PRINTABLE.fullmatch(version) else None
 
 
 def _encode_header(text: str) -> str:
-    """Encode a text as the value of a header, as the protocol requires."""
+    """Return a text in the form that the protocol requires for the value of a header."""
     if _PRINTABLE.fullmatch(text) and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="

@@ -1,4 +1,4 @@
-"""Define the responses of the tools: their fields, from results of operations, and the text for the model."""
+"""Define the responses of the MCP tools: their fields, and the same content as text for the model."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def _list_paths(entries: Iterable[Any]) -> list[str]:
 
 
 class McpAnswer(ClosedModel):
-    """The response to a call: its fields, and the same content as text for the model."""
+    """The response to a tool call: structured fields, and the same content as text for the model."""
 
     @classmethod
     def from_result(cls, result: object, **others: Any) -> Self:
-        """Create the response from an operation's result.
+        """Create the response from the result of an operation.
 
         Args:
-            result: provides the members with the same names.
-            others: members that it lacks, or that are replaced.
+            result: the object whose attributes have the names of the response's fields.
+            others: the values of fields that the result does not have, or that are replaced.
         """
         names = {str(field.validation_alias or name) for name, field in cls.model_fields.items()}
         return cls.model_validate({name: getattr(result, name) for name in names - others.keys()} | others)
 
     @abstractmethod
     def to_text(self) -> str:
-        """Return the text."""
+        """Return the content of the response as text for the model."""
 
 
 class RememberAnswer(McpAnswer):
@@ -60,7 +60,7 @@ class RememberAnswer(McpAnswer):
     notes: list[str]
 
     def to_text(self) -> str:
-        """Return the text, as in every subclass of `McpAnswer`."""
+        """Return the content of the response as text for the model."""
         similar = (f"similar: {path}" for path in self.similar)
         return _format_lines(f"task: {self.task_id}", [self.summary, *similar, *self.notes])
 
@@ -133,7 +133,7 @@ class HistoryAnswer(McpAnswer):
 
 
 class PreviewedAnswer(McpAnswer):
-    """The result or preview of an operation that removes entries."""
+    """A result that lists removed entries, or a preview of it."""
 
     tool: ClassVar[str]
     arguments: ClassVar[str]
@@ -150,12 +150,12 @@ class PreviewedAnswer(McpAnswer):
     def from_lines(
         cls, result: ForgetResult | DreamResult, lines: Mapping[str, Iterable[str]], *, dry_run: bool
     ) -> Self:
-        """Create the response from a result and lines that describe each path.
+        """Create the response from the result of an operation.
 
         Args:
-            result: of the operation.
-            lines: by path.
-            dry_run: whether it was a preview.
+            result: the result.
+            lines: the lines that describe each path.
+            dry_run: whether the result is only a preview.
         """
         text_lines = [line for each in lines.values() for line in each]
         is_done = bool(lines) and not dry_run
@@ -227,6 +227,6 @@ class UndoAnswer(McpAnswer):
 
 
 def _format_lines(first: str, quoted: Sequence[str]) -> str:
-    """Return a generated line, and quoted lines that may contain file names."""
+    """Return a generated line, then lines that may contain file names, as data between marks."""
     quoted_text = quote_as_data("\n".join(map(clean_line, quoted))) if quoted else ""
     return "\n".join(filter(None, [clean_line(first), quoted_text]))

@@ -1,12 +1,12 @@
-"""Serve the memory on the official SDK, for any backend.
+"""Serve the memory on the official SDK of MCP, for any backend.
 
-S1 The SDK does not validate arguments, and sends the text of exceptions to the client. Here everything is
-   validated, and a handler returns only a response, a protocol error with a generated text, or a
-   cancellation.
-S2 The failure of a tool is its result, marked as an error, so that the model reads the reason. An unknown
-   tool, resource or prompt is the protocol's error -32602.
-S3 Clients of both protocol eras are notified of changed resources: in 2025 each connection, in 2026 each
-   listener. A client that does not read is skipped after `SEND_SECONDS`.
+S1 The SDK does not validate arguments, and sends the text of exceptions to the client. Therefore this module
+   validates everything. A handler only returns a response, or raises a protocol error with a generated text,
+   or a cancellation.
+S2 If a tool fails, the failure is its result, marked as an error, so that the model reads the reason. An
+   unknown tool, resource or prompt is the error -32602 of the protocol.
+S3 Clients are notified of changed resources: with the protocol of 2025 each connection, with that of 2026
+   each listener. A client that does not read is skipped after `SEND_SECONDS`.
 
 Source: modelcontextprotocol.io/specification, 2025-11-25 and 2026-07-28; `mcp` 2.3.0.
 """
@@ -51,32 +51,32 @@ MARKDOWN: Final = "text/markdown"
 PROMPT: Final = "memory-context"
 
 PROMPT_ENTRIES: Final = 5
-"""Maximum entries of the prompt."""
+"""Maximum number of entries in the response to the prompt."""
 
 MAX_LISTENERS: Final = 64
-"""Maximum streams of the 2026 era that follow changes at once."""
+"""Maximum number of clients that listen to changes at the same time, with the protocol of 2026."""
 
 SEND_SECONDS: Final = 5.0
-"""Maximum seconds for a client to receive a notification."""
+"""Maximum seconds that a notification may take to reach a client."""
 
 CHECK_SECONDS: Final = 60.0
-"""Seconds after which new commits are read even without an announcement."""
+"""Seconds after which the server reads new commits, even if no event announces them."""
 
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 
 
 def create_uri(path: str) -> str:
-    """Return the address of an entry."""
+    """Return the address (`muniment://…`) of the entry at a path."""
     return f"{URI}{quote(path)}"
 
 
 class MemoryServer(Server[Any]):
-    """A memory as a server.
+    """An MCP server for one or more memories.
 
     Args:
-        backend_of: returns the backend of a request.
-        listening: called when a client wants to be notified of changes.
+        get_backend: returns the backend of a request.
+        start_listening: called when a client wants to be notified of changes.
     """
 
     def __init__(
@@ -113,15 +113,18 @@ class MemoryServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Return the options with changing resources, also if the SDK creates them, over HTTP."""
+        """Return the options of the server, which announce to clients that resources may change.
+
+        Over HTTP, the SDK calls this method without arguments.
+        """
         options = notification_options or NotificationOptions(resources_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
     async def notify_changed(self, paths: Collection[str]) -> None:
-        """Notify all clients that entries changed (S3).
+        """Notify all clients that entries changed.
 
         Args:
-            paths: logical paths of the known ones.
+            paths: the known paths of changed entries.
         """
         await self._bus.publish(ResourcesListChanged())
         for path in paths:
@@ -231,7 +234,7 @@ class MemoryServer(Server[Any]):
 async def notify_of_commits(
     stream: Stream, commits: CommitsSince, notify: Callable[[Collection[str]], Awaitable[object]]
 ) -> None:
-    """Call `notify` with the paths of each commit, until the stream is closed.
+    """Call `notify` with the paths of changed entries after each commit, until the stream is closed.
 
     Raises:
         MunimentError: as `CommitsSince.read_changes`.
@@ -254,7 +257,7 @@ async def _notify_connection(connection: Connection) -> None:
 
 @functools.cache
 def _create_tools() -> dict[str, t.Tool]:
-    """Return the tools for the SDK; created at the first request, since a handshake does not need them."""
+    """Return the tools in the form of the SDK, by name; created at the first request for them."""
     return {
         name: t.Tool(
             name=name,
@@ -279,10 +282,10 @@ def _get_input_schema(name: str) -> dict[str, Any] | None:
 
 
 def _parse_uri(uri: str) -> str:
-    """Return the logical path of an address; an invalid path is rejected when it is opened.
+    """Return the path in the address of an entry; whether the path is valid is checked later.
 
     Raises:
-        MCPError: it is not an address of this memory.
+        MCPError: the text is not an address of this memory.
     """
     problem = MCPError(t.INVALID_PARAMS, f"invalid address: use {URI}scope/path, as in resources/list")
     if not uri.startswith(URI) or len(uri) > len(URI) + 3 * MAX_PATH_BYTES:
@@ -294,7 +297,7 @@ def _parse_uri(uri: str) -> str:
 
 
 def _guard_handler(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
-    """Wrap a handler, so that a client receives only errors of the protocol (S1, S2)."""
+    """Return a handler that converts each error to a protocol error with a text that is safe for clients."""
 
     @functools.wraps(handler)
     async def handle(*arguments: Any) -> T:
@@ -310,7 +313,7 @@ def _guard_handler(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaita
 
 
 async def _report_progress(context: Context, work: Callable[[ReportTurn], Awaitable[T]]) -> T:
-    """Return the result of `work`; report its turns as progress."""
+    """Run `work`, report its turns to the client as progress, and return its result."""
     loop = asyncio.get_running_loop()
     turns: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
 

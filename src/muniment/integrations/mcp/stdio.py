@@ -1,12 +1,12 @@
 """Serve the memory to an MCP host that starts `muniment mcp` as its child process.
 
-P1 Every request gets one response, also a request that still runs at the end of the input, for
-   `DRAIN_SECONDS`. After a signal, running requests are cancelled instead, unless they have begun to write.
-P2 Nothing is opened before it is needed: a host that only starts the program waits for no memory. If the
-   memory cannot be opened, tools report it, and the next call tries again.
-P3 At most `MAX_IN_FLIGHT` requests run at once; further ones get an error.
+P1 Every request gets one response. After the end of the input, requests that still run have `DRAIN_SECONDS`
+   to respond. After a signal, they are cancelled instead, unless they have begun to write.
+P2 Nothing is opened before it is needed. Therefore a host that only starts the program does not wait for the
+   memory. If the memory cannot be opened, tools report the error, and the next call tries again.
+P3 At most `MAX_IN_FLIGHT` requests run at the same time; further requests get an error.
 
-Separate from `cli.mcp`, so that its `--help` does not load these modules.
+A separate module, so that `muniment mcp --help` does not load the SDK.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ from muniment.integrations.mcp.wire import BUSY, DRAIN_SECONDS, MAX_IN_FLIGHT, T
 from muniment.kernel.names import Trust
 
 FORCE_EXIT_SECONDS: Final = 15.0
-"""Seconds after the end in which a running write may finish, in every case."""
+"""Maximum seconds after the end of the messages in which a running write may finish; then the process is
+ended.
+"""
 
 REOPEN_SECONDS: Final = 60.0
-"""Seconds after which a memory that could not be opened is opened again."""
+"""Seconds after which the program tries again to open the memory for notifications."""
 
 
 async def serve(wire: Wire, opened: LazyMemory, trust: Trust) -> None:
-    """Serve as `serve_wire`, and force the process to exit at the end if something blocks it."""
+    """Serve the messages of a wire until it ends; if something then blocks the process, force it to exit.
+
+    See `serve_wire` for the arguments.
+    """
 
     async def force_exit() -> None:
         await wire.stopped.wait()
@@ -59,9 +64,9 @@ async def serve_wire(wire: Wire, opened: LazyMemory, trust: Trust) -> None:
     """Serve the messages of a wire until it ends.
 
     Args:
-        wire: to the host.
-        opened: the memory; owned by the caller.
-        trust: of every request.
+        wire: the connection to the host.
+        opened: the memory; the caller closes it.
+        trust: the trust of every request.
     """
     memory = LocalBackend(opened, trust)
     watching: asyncio.Task[None] | None = None
@@ -82,7 +87,7 @@ async def serve_wire(wire: Wire, opened: LazyMemory, trust: Trust) -> None:
 
 
 async def _watch(server: MemoryServer, opened: LazyMemory) -> None:
-    """Notify the host of commits, by any program, until cancelled."""
+    """Notify the host of commits by any program, until cancelled."""
     from muniment.server.stream import Stream
     from muniment.store.tasks import read_range
 
@@ -103,7 +108,7 @@ async def _watch(server: MemoryServer, opened: LazyMemory) -> None:
 
 
 class _Exchange:
-    """The exchange of messages with a host, through the SDK's server."""
+    """Passes messages between a host and the SDK's server."""
 
     def __init__(self, wire: Wire, server: MemoryServer) -> None:
         self._wire, self._server = wire, server
@@ -111,7 +116,7 @@ class _Exchange:
         self._responded = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until the wire ends (P1)."""
+        """Pass messages until the input ends or the wire is stopped; then wait for outstanding responses."""
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         options = self._server.create_initialization_options()

@@ -1,16 +1,17 @@
 """Read and write lines of JSON-RPC over standard input and output, for `muniment mcp`.
 
-W1 Both streams are moved to other descriptors first: output of a library or a child is written to standard
-   error, and cannot appear between two messages.
-W2 A line has at most `MAX_LINE_BYTES`; the rest of a longer one is dropped, and the next line is read
+W1 Both streams are first moved to other descriptors. Output of a library or a child process then goes to
+   standard error, and cannot appear between two messages.
+W2 A line has at most `MAX_LINE_BYTES`. The rest of a longer line is dropped, and the next line is read
    normally.
-W3 The end of the input, SIGINT, SIGTERM and a closed output end the lines, also while something waits.
+W3 The end of the input, SIGINT, SIGTERM and a closed output end the iteration over lines, even if the program
+   waits.
 W4 A host that ends without reading its responses blocks nothing. After the end of the input, sending stops
-   after `END_SECONDS`. If no line is received for `STUCK_SECONDS` because the host does not read, it counts
-   as disconnected.
+   after `END_SECONDS`. If the program cannot process a line for `STUCK_SECONDS` because the host does not
+   read responses, the host counts as disconnected.
 
-A separate module, shared by the server and the pipe to a daemon. It needs no SDK and no system-specific
-functions: threads read and write.
+Both the server and the pipe to a daemon use this module. It needs no SDK and no system-specific functions:
+threads read and write.
 
 Source: modelcontextprotocol.io/specification, "Transports", stdio; jsonrpc.org/specification.
 """
@@ -33,28 +34,28 @@ from typing import Any, Final, Self
 from muniment.content.exact_json import find_request_id_problem
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
-"""Maximum bytes of a line; a fact has at most 64 KiB, and the tool reports a longer one."""
+"""Maximum bytes of a line. A fact has at most 64 KiB; the tool itself reports a longer fact."""
 
 READ_BYTES: Final = 65_536
-"""Maximum bytes of one read, the size of a pipe."""
+"""Maximum bytes of one read, which is the size of a pipe."""
 
 MAX_WAITING: Final = 64
-"""Maximum lines that were read and not yet received."""
+"""Maximum number of lines that were read and wait to be processed."""
 
 END_SECONDS: Final = 10.0
-"""Seconds after the end of the input in which the host may still read."""
+"""Seconds after the end of the input in which the host may still read responses."""
 
 STUCK_SECONDS: Final = 60.0
-"""Seconds without a received line after which the host counts as disconnected."""
+"""Seconds without a processed line after which the host counts as disconnected."""
 
 CHECK_SECONDS: Final = 0.25
-"""Seconds between two checks whether the host has closed the input, while lines wait."""
+"""Seconds between two checks whether the host has closed the input, while lines wait to be processed."""
 
 DRAIN_SECONDS: Final = 10.0
-"""Seconds to respond to requests after the end of the input."""
+"""Maximum seconds to respond to requests after the end of the input."""
 
 MAX_IN_FLIGHT: Final = 256
-"""Maximum requests and streams at once; further ones get `TOO_MANY`."""
+"""Maximum number of requests and streams at the same time; further requests get the error `TOO_MANY`."""
 
 TOO_MANY: Final = f"{MAX_IN_FLIGHT} requests are already pending; try again later"
 
@@ -64,7 +65,7 @@ BUSY: Final = -32000
 
 
 def redirect_streams() -> tuple[int, int]:
-    """Move standard input and output to new descriptors (W1), which only the caller uses; return them."""
+    """Move standard input and output to new descriptors, and return these, so that nothing else uses them."""
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -74,10 +75,10 @@ def redirect_streams() -> tuple[int, int]:
 
 
 class Wire:
-    """Lines from one descriptor and to another; the caller owns both.
+    """Lines that are read from one descriptor and written to another; the caller closes both.
 
     Attributes:
-        stopped: the lines have ended before the input.
+        stopped: set if the lines were ended by `stop`, not by the end of the input.
     """
 
     def __init__(self, incoming: int, outgoing: int) -> None:
@@ -89,7 +90,7 @@ class Wire:
         self.stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Start reading."""
+        """Start the threads that read and write."""
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[tuple[bytes | None] | None] = asyncio.Queue()
         for work in (self._read, self._write):
@@ -108,13 +109,13 @@ class Wire:
             self._end_timer.cancel()
 
     def stop(self) -> None:
-        """End the lines immediately, and release waiting senders."""
+        """End the iteration over lines immediately, and release waiting senders."""
         self.stopped.set()
         for each in list(self._waiting):
             _release(each)
 
     async def lines(self) -> AsyncIterator[bytes | None]:
-        """Yield each line without its line end; None for a line that was too long."""
+        """Yield each line of the input without its line end; None for a line that was too long."""
         ending = asyncio.create_task(self.stopped.wait())
         try:
             while True:
@@ -132,7 +133,7 @@ class Wire:
             ending.cancel()
 
     async def send(self, line: bytes) -> None:
-        """Write a line, and wait until the pipe has accepted it; after `stop` it is dropped."""
+        """Write a line, and wait until the pipe has accepted it. After `stop`, the line is dropped."""
         if not self.stopped.is_set():
             done = self._loop.create_future()
             self._waiting.add(done)
@@ -141,12 +142,22 @@ class Wire:
             await done
 
     async def send_error(self, number: int, text: str, request_id: Any = None) -> None:
-        """Send an error response."""
+        """Send a JSON-RPC error response.
+
+        Args:
+            number: the error code of JSON-RPC.
+            text: the message.
+            request_id: the id of the request; None if it is unknown.
+        """
         error = {"code": number, "message": text}
         await self.send(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
 
     async def reject_line(self, line: bytes | None) -> None:
-        """Respond to a line that is not a message; skip an empty one."""
+        """Send an error response for a line that is not a valid message; ignore an empty line.
+
+        Args:
+            line: the line; None if it was too long.
+        """
         if line is None:
             await self.send_error(
                 INVALID_REQUEST, f"the message is too long: at most {MAX_LINE_BYTES} bytes are allowed"
@@ -188,7 +199,7 @@ class Wire:
         self._call_in_loop(self._end_soon)
 
     def _wait_for_slot(self) -> None:
-        """Wait until a line is received; detect meanwhile that the host has disconnected (W4)."""
+        """Wait until another line may be queued; meanwhile, detect whether the host has disconnected."""
         waited = 0.0
         while not self._free_slots.acquire(timeout=CHECK_SECONDS):
             waited += CHECK_SECONDS
@@ -198,7 +209,7 @@ class Wire:
                 self._call_in_loop(self._end_soon)
 
     def _end_soon(self) -> None:
-        """Stop `END_SECONDS` after the end of the input was first detected (W4)."""
+        """Stop the wire after `END_SECONDS`; later calls do not extend this time."""
         if self._end_timer is None:
             self._end_timer = self._loop.call_later(END_SECONDS, self.stop)
 
@@ -219,7 +230,7 @@ class Wire:
 
 
 def _is_disconnected(fd: int) -> bool:
-    """Return whether the other end of the input is closed, though unread data remains."""
+    """Return whether the host has closed the input, even if unread data remains."""
     if not hasattr(select, "poll"):  # Windows
         return False
     if stat.S_ISREG(os.fstat(fd).st_mode):
