@@ -44,7 +44,7 @@ class _AsyncMethod(Generic[P, T]):
             def work(cancel: Cancel) -> T:
                 ends: dict[str, Any] = {
                     "cancel": cancel,
-                    "patience": Deadline(time.monotonic() + _NO_LIMIT_SECONDS, cancel),
+                    "deadline": Deadline(time.monotonic() + _NO_LIMIT_SECONDS, cancel),
                 }
                 arguments: Any = {name: end for name, end in ends.items() if name in parameters} | more
                 return method(memory.memory, *args, **arguments)

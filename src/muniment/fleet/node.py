@@ -124,7 +124,7 @@ class FleetNode(ServingCore):
         self._homes_in_use: WeakValueDictionary[str, HomeCore] = WeakValueDictionary()
         self._lock = threading.Lock()  # Protects the known homes, and the copies of unknown homes.
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
-        self._check_threads = ThreadPoolExecutor(1, "look")
+        self._check_threads = ThreadPoolExecutor(1, "check")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
         self._operation_slots = SlotShares(MAX_OWNER_OPERATIONS, RETRY_SECONDS, reserve=0)
         self._running: set[asyncio.Future[None]] = set()

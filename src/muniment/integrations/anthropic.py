@@ -169,9 +169,9 @@ class MemoriesDirectory:
         """
         try:
             with convert_errors("memory_tool_failed"), self._lock:
-                patience = Deadline(time.monotonic() + WAIT_SECONDS, cancel)
-                patience.check()
-                return self._dispatch(command, patience)
+                deadline = Deadline(time.monotonic() + WAIT_SECONDS, cancel)
+                deadline.check()
+                return self._dispatch(command, deadline)
         except ToolProblem as problem:
             message = str(problem)
             if isinstance(pending := problem.__cause__, PendingReview):

@@ -75,8 +75,8 @@ class _Recall(_Tool):
     )
 
     def execute(self, memory: Memory, _: Trust, cancel: Cancel) -> str:
-        patience = Deadline(float("inf"), cancel)
-        recalled = memory.recall(self.query, limit=self.limit or 5, deadline=patience)
+        deadline = Deadline(float("inf"), cancel)
+        recalled = memory.recall(self.query, limit=self.limit or 5, deadline=deadline)
         if recalled.error is not None:
             raise recalled.error
         return recalled.text or "No entry matches."

@@ -180,7 +180,7 @@ class Compaction:
             return
         snapshot = self._graph.snapshot(older)  # First: changes after this line are conflicts.
         prompt = _build_prompt(older)
-        handle = self._prefetch.begin(lambda patience: parse_summary(self._summarise(prompt, patience)))
+        handle = self._prefetch.begin(lambda deadline: parse_summary(self._summarise(prompt, deadline)))
         self._running = handle, snapshot
 
     def _apply(self, handle: Handle[Mapping[str, str] | None], snapshot: Snapshot) -> DropReason | None:

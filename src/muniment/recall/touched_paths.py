@@ -105,7 +105,7 @@ class TouchedPaths:
         paths, later = self._queued[:PATHS_AT_ONCE], self._queued[PATHS_AT_ONCE:]
         exclude = self.injected.union(self._known())
         handle = begin_or_log(
-            self._prefetch, lambda patience: self._static.find_for_paths(paths, exclude, left, patience)
+            self._prefetch, lambda deadline: self._static.find_for_paths(paths, exclude, left, deadline)
         )
         if handle is not None:
             self._running, self._queued = (handle, paths), later

@@ -394,10 +394,10 @@ class CatalogWatcher:
                 return
             try:
                 self._cancel = self._cancel or Cancel()
-                patience = Deadline(float("inf"), self._cancel)
+                deadline = Deadline(float("inf"), self._cancel)
                 self._sweep_thread = threading.Thread(
                     target=self._sweep,
-                    args=(watched, root, policy, patience),
+                    args=(watched, root, policy, deadline),
                     name="recall-sweep",
                     daemon=True,
                 )
@@ -425,7 +425,7 @@ class CatalogWatcher:
 
 def get_watcher(state: State) -> CatalogWatcher:
     """Return the watcher of a state, which all threads of this process share; closing the state closes it."""
-    return cast("CatalogWatcher", state.get_resource("looks", lambda: CatalogWatcher(state)))
+    return cast("CatalogWatcher", state.get_resource("watcher", lambda: CatalogWatcher(state)))
 
 
 def _check_result(number: int) -> int:

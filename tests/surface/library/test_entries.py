@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import select
+import socket
 import stat
 import tarfile
 import threading
@@ -15,6 +17,7 @@ import pytest
 from kit.memories import take_snapshot
 from muniment import AsyncMemory, errors
 from muniment.operations.exporting import EXPORT_NAME
+from muniment.recall.recaller import Recaller
 from muniment.server.entries import MAX_NOTE_BYTES, _format_header
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 from muniment.types import ExportResult
@@ -316,3 +319,32 @@ def test_cancelled_task_ends_its_run_and_writes_nothing(open_memory):
 
     written, steps = asyncio.run(run())
     assert (steps, [path for path in written if path.endswith("a.md")]) == ((), [])
+
+
+def test_cancelled_recall_ends_its_wait(open_memory, monkeypatch):
+    opened, started, ends = open_memory(), threading.Event(), []
+
+    def wait(_recaller, _query, *, deadline, **_):
+        pair = socket.socketpair()
+        started.set()
+        try:
+            deadline.wait(pair[0].fileno(), select.POLLIN)
+        except errors.Cancelled as error:
+            ends.append(error)
+            raise
+        finally:
+            for each in pair:
+                each.close()
+
+    monkeypatch.setattr(Recaller, "recall", wait)
+
+    async def run():
+        with closing(opened):
+            task = asyncio.create_task(AsyncMemory(opened).recall("tea"))
+            await asyncio.to_thread(started.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(run())
+    assert len(ends) == 1

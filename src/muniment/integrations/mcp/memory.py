@@ -176,8 +176,8 @@ class LocalBackend:
 
         def body(cancel: Cancel) -> Recalled:
             recaller = self._opened.get_recaller()
-            patience = Deadline(time.monotonic() + RECALL_SECONDS, cancel)
-            recalled = recaller.recall(query, limit=limit, deadline=patience)
+            deadline = Deadline(time.monotonic() + RECALL_SECONDS, cancel)
+            recalled = recaller.recall(query, limit=limit, deadline=deadline)
             if recalled.entries:
                 recaller.record(recalled, DESTINATION)
             return recalled
