@@ -44,7 +44,9 @@ def conformance(
     ] = "muniment",
     peer: Annotated[
         list[str] | None,
-        typer.Option(metavar="TARGET", help="Another tool to compare with it. May be repeated."),
+        typer.Option(
+            metavar="TARGET", help="Another tool to compare with the tool under test. May be repeated."
+        ),
     ] = None,
     attack_class: Annotated[
         list[str] | None,

@@ -239,7 +239,9 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
     if not settings.home.is_dir():
         raise ConfigInvalid(f"no memory found at {settings.home}; set MUNIMENT_HOME")
     if file == "-" or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(settings.home)):
-        raise ConfigInvalid("the backup file must be outside the home, or it would be lost with it")
+        raise ConfigInvalid(
+            "the backup file is inside the home and would be lost with it; use a path outside"
+        )
     with (
         open_state(settings) as state,
         cancel_on_interrupt() as cancel,

@@ -150,7 +150,7 @@ def list_homes(url: str) -> tuple[str, ...]:
 
 @contextmanager
 def _open_home_state(url: str, key: bytes, home: str) -> Iterator[State]:
-    """Provide the state of a home without files, for operations on its ledger."""
+    """Provide the state of a home without its working copy, for operations that need only its ledger."""
     with closing(LedgerPool(url, 1)) as pool, TemporaryDirectory() as directory:
         schema.check_key(pool, key)
         shared = SharedLedger(pool.home(home), derive_home_key(key, home), Path(directory))

@@ -118,7 +118,7 @@ def build_partial_name(temporary: str) -> str:
 
 
 def build_rollback_name(temporary: str) -> str:
-    """Return the name that a rollback uses for the file that it restores, instead of `temporary`."""
+    """Return the temporary name of a file that a rollback restores; it differs from `temporary`."""
     return _TEMPORARY.sub(r"\1-back.tmp", require_temporary_name(temporary))
 
 

@@ -143,7 +143,9 @@ def require_judged(judged: JudgedChanges, locked_roots: LockedRoots) -> None:
     """
     require_locked(locked_roots)
     if type(judged) is not JudgedChanges or judged.roots is not locked_roots:
-        raise TypeError("only changes that were judged under the same locks can be written")
+        raise TypeError(
+            "the changes were judged under other locks; judge and write them under the same locks"
+        )
     for path in judged.change_set.paths:
         locked_roots[path.scope]
 

@@ -165,7 +165,7 @@ def list_dependencies(related: Iterable[RelatedEntry]) -> dict[CanonicalPath, Di
 
 
 def find_linked_entries(context: JobContext, done: CommitRow) -> tuple[SimilarEntry, ...]:
-    """Return the entries, among those that a recall may return, to which a commit links its new entries.
+    """Return the entries to which a commit links its new entries, except those that a recall may not return.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.

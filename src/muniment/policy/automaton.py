@@ -142,7 +142,7 @@ def _group_letters(named: _PatternCharacters) -> tuple[Letter, ...]:
 
 
 def _choose_filler(named: Collection[str]) -> str:
-    """Return a character that folds to itself, to represent every character that no pattern contains.
+    """Return one character to represent all characters that no pattern contains. Folding does not change it.
 
     If a pattern contains a combining mark, the returned character does not compose with marks.
     """

@@ -124,7 +124,7 @@ def find_line(
         name: selects one of several tables: the id of a rule or quota, the number of a test from 1; None for
             a section that occurs once.
         key: a key in that table; None for the table itself.
-        value: an element of the key's list, or a key of the key's table; None for the key itself.
+        value: an element, if the value of `key` is a list; a key, if it is a table; None for `key` itself.
 
     Returns:
         None if the item is missing, the text is not TOML, or the scan does not support the text.

@@ -255,7 +255,7 @@ class Conversation:
         The parts are `system`, `project`, `just_in_time`, and `recalled` for the entries that recalls found.
         An id is `RecalledEntry.id`. If the ledger cannot be read, log an event and return empty lists.
 
-        Cost: a query of the ledger per scope.
+        Cost: four queries of the ledger per scope.
         """
         parts = {
             "system": self._system.keys,

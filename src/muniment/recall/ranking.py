@@ -229,7 +229,7 @@ class Ranking:
 
 
 def _find_prefix(each: WeighedWord) -> str:
-    """Return the beginning of all words with the stem of a query word.
+    """Return the common prefix of all words that have the same stem as a query word.
 
     An ending changes at most the last letter of the stem.
     """

@@ -496,8 +496,8 @@ def find_remains(text: bytes, context: EraseContext) -> dict[str, int]:
     Pieces that a file of the memory contains are not counted.
 
     Args:
-        text: the erased text, or a part of it. Of a complete file, only the meaningful parts are searched,
-            see `store.tasks.split_meaningful_parts`.
+        text: the erased text, or a part of it. If it is a complete file, only its meaningful parts are
+            searched for (see `store.tasks.split_meaningful_parts`).
         context: state, roots and limits.
 
     Raises:

@@ -330,7 +330,7 @@ def is_replaceable(
 def shorten_path(rel: str) -> str:
     """Return a path in a short form for a model: at most `MAX_DISPLAYED_CHARS` characters.
 
-    Of each folder, only the first three words stay.
+    The name of each folder is cut after its first three words.
     """
     *folders, name = rel.removesuffix(FILE_SUFFIX).split("/")
     parts = ["-".join(_WORD.findall(folder.lower())[:3]) for folder in folders]

@@ -442,7 +442,7 @@ def _unpack(
     """Write every member of a backup below `into` and check it against the manifest.
 
     Returns:
-        The manifest, with the roots by their paths in the new home, and a summary.
+        The manifest, in which each root has its path in the new home; and a summary.
     """
     found: dict[str, tuple[int, str]] = {}
     with tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive:
@@ -469,7 +469,7 @@ def _unpack(
 
 
 def _check_manifest(manifest: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
-    """Return the validated manifest, with the roots by their paths in the new home.
+    """Return the validated manifest, in which each root has its path in the new home.
 
     Args:
         manifest: the decoded JSON.

@@ -181,7 +181,7 @@ class PathResolver:
         return all(self._judge.allows(verb, name) for name in reached.names)
 
     def is_directory_denied(self, reached: ResolvedTarget) -> bool:
-        """Return whether the policy denies listing for the directory `reached` with everything in it."""
+        """Return whether the policy denies `ls` for the directory `reached` and for everything in it."""
         return any(map(self._judge.is_directory_denied, reached.names))
 
     def iterate_links(self, reached: ResolvedTarget) -> Iterator[ResolvedTarget]:
