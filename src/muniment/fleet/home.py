@@ -186,7 +186,7 @@ class HomeCore(ServedCore):
     async def _submit(
         self, workspace: ServedWorkspace, new_task: NewTask, traceparent: Sequence[str]
     ) -> SubmitResult:
-        """Accept a task. If no other task of this home waits, also add a job that runs its tasks to the queue."""
+        """Accept a task. If no other task of this home waits, also queue a job that runs its tasks."""
         del workspace, traceparent
         return await self._run_query(partial(self._submit_with_job, new_task))
 

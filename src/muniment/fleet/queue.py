@@ -179,7 +179,8 @@ class TurnQueue:
     def _add_missing_jobs(self) -> None:
         """Give a job on an open node to each home that has a waiting task, but no such job.
 
-        A waiting job on an ended node is moved."""
+        A waiting job on an ended node is moved.
+        """
         with self._pool.connection() as connection:
             queues = [build_queue_name(node) for node in self._open_nodes()]
             found = connection.execute("SELECT waiting_homes(%s, %s)", (_SWEEP_HOMES, queues)).fetchall()

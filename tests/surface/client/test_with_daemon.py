@@ -141,7 +141,7 @@ def test_wait_and_events_survive_daemon_restart(tmp_path, client_class, way):
     def kill():
         model.wait_for_requests()
         daemon.kill()
-        model.release()
+        model.resume()
         daemon.start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

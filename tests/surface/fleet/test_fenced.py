@@ -134,7 +134,7 @@ def test_node_suspended_during_model_call_changes_nothing(fleet, tmp_path):
         (suspended,) = (each for each in nodes if each.name == lease_holder(fleet, home))
         (active,) = (each for each in nodes if each is not suspended)
         suspended.signal(signal.SIGSTOP)
-        model.release()
+        model.resume()
         with closing(NodeRequests(active.url, token)) as at:
             done = at.wait_for_task(task)
             assert done["status"] == "completed", done

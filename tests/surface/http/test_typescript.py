@@ -135,7 +135,7 @@ def test_sdk_client_sees_only_its_tasks_and_known_statuses(blocked_daemon, model
     )
     task = wait_until_ended(sdk.getWorkspaceMemoryRememberTask, second, client_options)
     assert (task["status"], task["error"]["code"]) == ("failed", "cancelled")
-    model.release()
+    model.resume()
     assert (
         wait_until_ended(sdk.getWorkspaceMemoryRememberTask, first, client_options)["status"] == "completed"
     )
