@@ -251,7 +251,7 @@ class _Statement:
             clause, before = self.find_clause_rest(start), self.find_clause(start - 1) if start else ()
             relation = _find_relations(self.words[end : end + 1])
             is_last = clause[-1] == len(self.words) - 1
-            if is_last and relation and relation[0] in {self.words[at] for at in before}:
+            if is_last and relation and relation[0] in {self.words[position] for position in before}:
                 return clause
         return []
 

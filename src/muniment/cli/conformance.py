@@ -187,8 +187,8 @@ def _create_titles(results: Sequence[Result]) -> list[str]:
     """Return a title for each target: its name, with a number if several targets have the same name."""
     names = [result.target.name for result in results]
     return [
-        name if names.count(name) == 1 else f"{name} {names[: at + 1].count(name)}"
-        for at, name in enumerate(names)
+        name if names.count(name) == 1 else f"{name} {names[: index + 1].count(name)}"
+        for index, name in enumerate(names)
     ]
 
 
@@ -231,7 +231,7 @@ def _format_results(results: Sequence[Result], cases: Mapping[str, Case]) -> Ite
     if sys.stdout.isatty():
         draw_tables([(heads, [(row, _choose_style(row)) for row in rows])])
     else:
-        widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
+        widths = [max(len(row[index]) for row in (heads, *rows)) for index in range(len(heads))]
         for row in (heads, *rows):
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     for note in _create_notes(results):

@@ -199,8 +199,8 @@ def _format_explanation(loaded: LoadedPolicy, explained: Explanation) -> Iterato
                 yield color_text(f"  {receiver:15} {message}", "dim")
     for each in explained.consulted:
         hit = f"matches {each.pattern!r}" if each.pattern is not None else "does not match"
-        at = locate_rule(loaded.files, each.layer, each.kind, each.rule, each.pattern)
-        line = f"  {each.kind:5} {each.rule:24} {hit}  ({at})"
+        location = locate_rule(loaded.files, each.layer, each.kind, each.rule, each.pattern)
+        line = f"  {each.kind:5} {each.rule:24} {hit}  ({location})"
         yield color_text(line, "dim" if each.pattern is None else "green" if each.kind == "allow" else "red")
 
 
@@ -269,11 +269,13 @@ def _format_test_result(
 ) -> Iterator[str]:
     where, tests = loaded.files[0].where, len(loaded.files[0].tables.test)
     for each in failed:
-        at = f"{where}:{each.line}" if each.line else where
-        yield color_text(f"{at}: {each.where.removeprefix(where).strip()} {each.problem}", "red")
+        location = f"{where}:{each.line}" if each.line else where
+        yield color_text(f"{location}: {each.where.removeprefix(where).strip()} {each.problem}", "red")
     for mutant in _select_undetected(mutants):
-        at = locate_rule(loaded.files[:1], loaded.files[0].name, mutant.kind, mutant.rule, mutant.pattern)
-        yield color_text(f"{at}: no test detects {mutant.what}", "red")
+        location = locate_rule(
+            loaded.files[:1], loaded.files[0].name, mutant.kind, mutant.rule, mutant.pattern
+        )
+        yield color_text(f"{location}: no test detects {mutant.what}", "red")
         for line in _suggest_fix(mutant):
             yield color_text(f"    {line}", "dim")
     count = Counter(each.status for each in mutants)
@@ -473,10 +475,11 @@ def _describe_cause(cause: Cause, less: LoadedPolicy, more: LoadedPolicy, *, wid
         return f"the scope {cause.rule!r} ({_locate_cause(cause, less, more)}) {change}"
     if cause.kind == "layer":
         change = "is no longer part of the policy" if wider else "is now part of the policy"
-        at = _locate_cause(cause, less, more)
-        return f"the file {cause.layer!r}{'' if at == cause.layer else f' ({at})'}, which denies it, {change}"
-    at = _locate_cause(cause, less, more)
-    rule_text = f"the {cause.kind} rule {cause.rule!r}, pattern {cause.pattern!r} ({at}),"
+        location = _locate_cause(cause, less, more)
+        place = "" if location == cause.layer else f" ({location})"
+        return f"the file {cause.layer!r}{place}, which denies it, {change}"
+    location = _locate_cause(cause, less, more)
+    rule_text = f"the {cause.kind} rule {cause.rule!r}, pattern {cause.pattern!r} ({location}),"
     if cause.kind == "deny":
         return f"{rule_text} {'no longer denies it' if wider else 'now denies it'}"
     return f"{rule_text} {'now allows it' if wider else 'no longer allows it'}"

@@ -24,7 +24,7 @@ def has_dependent_item(items: Sequence[str]) -> bool:
 
     Cost: linear in the items, about 5 µs each.
     """
-    return any(_is_dependent(item, is_first=not at) for at, item in enumerate(items))
+    return any(_is_dependent(item, is_first=not index) for index, item in enumerate(items))
 
 
 def _is_dependent(item: str, *, is_first: bool) -> bool:

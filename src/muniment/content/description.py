@@ -279,7 +279,9 @@ def _has_digit(word: str) -> bool:
 def _count_common_prefix(one: str, other: str) -> int:
     """Return the length of the common prefix of two words."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (first, second) in pairs if first != second), min(len(one), len(other)))
+    return next(
+        (position for position, (first, second) in pairs if first != second), min(len(one), len(other))
+    )
 
 
 def _are_near(one: str, other: str) -> bool:

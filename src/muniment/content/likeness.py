@@ -100,8 +100,8 @@ def _normalize_words(passage: str) -> list[str]:
 def _replace_address(word: str) -> str:
     if "://" in word:
         return "zzurl"
-    name, at, host = word[:MAX_WORD_CHARS].strip("`'\"()[]<>,;:!?").partition("@")
-    if at:
+    name, sign, host = word[:MAX_WORD_CHARS].strip("`'\"()[]<>,;:!?").partition("@")
+    if sign:
         return "zzmail" if "." in host else word
     return "zzurl" if "." in name and _HOST.match(name) else word
 
@@ -111,7 +111,7 @@ def _split_word(word: str) -> Iterator[str]:
     yield from (_WORD_MARK + found[0] for found in _WORD.finditer(word))
     edged = f"{_EDGE}{word[:MAX_WORD_CHARS]}{_EDGE}"
     for size in PIECE_CHARS:
-        yield from (edged[at : at + size] for at in range(max(1, len(edged) - size + 1)))
+        yield from (edged[index : index + size] for index in range(max(1, len(edged) - size + 1)))
 
 
 @lru_cache(maxsize=1024)

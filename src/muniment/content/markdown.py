@@ -145,11 +145,11 @@ class _Cursor:
 
     def _measure(self) -> None:
         """Find the end of the white space at the position."""
-        text, at, column = self._text, self.at, self.column
-        while (char := text[at : at + 1]) and char in " \t":
+        text, position, column = self._text, self.at, self.column
+        while (char := text[position : position + 1]) and char in " \t":
             column += 1 if char == " " else _TAB - column % _TAB
-            at += 1
-        self.at, self._end_column, self.rest = at, column, text[at:]
+            position += 1
+        self.at, self._end_column, self.rest = position, column, text[position:]
 
 
 class _Reader:

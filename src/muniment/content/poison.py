@@ -426,8 +426,8 @@ def _differs_by_one_letter(one: str, other: str) -> bool:
     if abs(len(one) - len(other)) > 1 or one[0] != other[0]:
         return False
     shorter = min(len(one), len(other))
-    at = next((at for at in range(shorter) if one[at] != other[at]), shorter)
-    a, b = one[at:], other[at:]
+    position = next((position for position in range(shorter) if one[position] != other[position]), shorter)
+    a, b = one[position:], other[position:]
     return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
 
 

@@ -155,13 +155,13 @@ class _SearchableText:
         if not wanted:
             return " ".join(plain.split()) in " ".join(self._text.split())
         is_denial = _DENIAL.search(plain.casefold()) is not None
-        sought, at, number, counted = _join_stems(wanted), -1, 0, 0
+        sought, position, number, counted = _join_stems(wanted), -1, 0, 0
         for _ in range(MAX_POSITIONS):
-            at = self._stems.find(sought, at + 1)
-            if at < 0:
+            position = self._stems.find(sought, position + 1)
+            if position < 0:
                 return False
-            number += self._stems.count("\0", counted, at)
-            counted = at
+            number += self._stems.count("\0", counted, position)
+            counted = position
             found = self._words[number : number + len(wanted)]
             before, after = self._find_sentence_around(found[0].start, found[-1].end)
             is_same = all(
@@ -384,7 +384,9 @@ def is_name_in_fact(name: str, fact: str) -> bool:
     if not wanted or not {word for words in units for word in words if _is_reversing(word)} <= set(wanted):
         return False
     size = len(wanted)
-    return any(words[at : at + size] == wanted for words in units for at in range(len(words) - size + 1))
+    return any(
+        words[index : index + size] == wanted for words in units for index in range(len(words) - size + 1)
+    )
 
 
 def consists_of(text: str, sources: Sequence[str]) -> bool:
@@ -439,8 +441,8 @@ def _can_be_appended(new: Sequence[str], old: Sequence[str], fact: str) -> bool:
 
 def _starts_with_label(unit: Sequence[str], label: Sequence[str]) -> bool:
     """Return whether a label is a part of a sentence or item (`unit`) that only small words precede."""
-    for at, token in enumerate(unit):
-        if list(unit[at : at + len(label)]) == list(label):
+    for index, token in enumerate(unit):
+        if list(unit[index : index + len(label)]) == list(label):
             return True
         if token not in _load_words().small:
             return False
@@ -460,7 +462,7 @@ def _list_words(units: Sequence[_Unit]) -> Iterator[str]:
 def _split_lines(text: str) -> list[str]:
     """Return the lines of a text without trailing white space, and without blank lines at both ends."""
     lines = [line.rstrip() for line in normalise("NFC", text).splitlines()]
-    filled = [at for at, line in enumerate(lines) if line]
+    filled = [index for index, line in enumerate(lines) if line]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 

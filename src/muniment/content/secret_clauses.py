@@ -201,9 +201,9 @@ def find_secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[
                 continue
             ends = _END_OF_NOTE if kind == "networks" else _END
             clause = _read_clause(data, start, end, _MAX_DISTANCE * _LIST_FACTORS.get(kind, 1), ends)
-            for rule, at, size in find(clause, words, checks):
-                begin = start - len(clause.before.encode()) + len(clause.text[:at].encode())
-                yield rule, begin, begin + len(clause.text[at : at + size].encode())
+            for rule, position, size in find(clause, words, checks):
+                begin = start - len(clause.before.encode()) + len(clause.text[:position].encode())
+                yield rule, begin, begin + len(clause.text[position : position + size].encode())
 
 
 def _read_clause(data: bytes, start: int, end: int, max_distance: int, ends: re.Pattern[str]) -> _Clause:

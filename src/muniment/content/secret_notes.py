@@ -124,9 +124,9 @@ def _find_in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iter
         return
     last_head = -1
     for found in words.columns.finditer(data):
-        at = _find_name_start(found)
-        start = data.rfind(b"\n", max(0, at - 4 * _MAX_DISTANCE), at) + 1
-        end = data.find(b"\n", at, at + 4 * _MAX_DISTANCE)
+        position = _find_name_start(found)
+        start = data.rfind(b"\n", max(0, position - 4 * _MAX_DISTANCE), position) + 1
+        end = data.find(b"\n", position, position + 4 * _MAX_DISTANCE)
         if start == last_head or not 0 <= end - start <= 4 * _MAX_DISTANCE:
             continue
         last_head = start
@@ -254,7 +254,7 @@ def _find_spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, in
 
 def _find_name_start(found: Any) -> int:
     """Return the start of a matched name, without the text before it that the expression also matches."""
-    return next(int(at) for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
+    return next(int(index) for index, _ in map(found.span, range(1, found.re.groups + 1)) if index >= 0)
 
 
 _BEFORE_REMARK: Final = re.compile(
@@ -278,8 +278,8 @@ def _find_in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int,
             if value is None and answer[0].strip().lower() in _ENDS_OF_ANSWER:
                 value = _EARLIER_ANSWER.search(near.encode()[: answer.start()].decode("utf-8", "ignore"))
             if value is not None:
-                at = near.encode().find(value[1].encode())
-                yield ANSWER, start + at, start + at + len(value[1].encode())
+                position = near.encode().find(value[1].encode())
+                yield ANSWER, start + position, start + position + len(value[1].encode())
                 break
 
 

@@ -219,9 +219,9 @@ def _find_in_text(text: str) -> SecretFinding | None:
     for found in _find_matches(data, rules, joined=True):
         if _is_real_match(data, found, starts):
             return SecretFinding(found.rule, bisect_right(starts, found.start))
-    for decoded, at in _decode_base64(data):
+    for decoded, position in _decode_base64(data):
         for found in chain(_find_matches(decoded, rules, joined=True), _find_matches(decoded, rules)):
-            return SecretFinding(found.rule, bisect_right(starts, at))
+            return SecretFinding(found.rule, bisect_right(starts, position))
     return None
 
 

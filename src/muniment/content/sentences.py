@@ -233,7 +233,7 @@ def list_known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
         yield text.body_gram
     for sentences in (text.body, text.titles):
         keys = _list_keys(sentences)
-        yield from ((_INSIDE, *keys[at : at + size]) for at in range(len(keys) - size + 1))
+        yield from ((_INSIDE, *keys[index : index + size]) for index in range(len(keys) - size + 1))
     for sentence in text.body:
         keys = _list_keys([sentence])
         if len(keys) >= size:
@@ -256,7 +256,7 @@ def list_short_grams(text: ComparedText, size: int) -> Iterator[Gram]:
     for sentences in (text.body, text.titles, tuple(read_sentences(text.front))):
         keys = _list_keys(sentences)
         for length in range(1, size + 1):
-            yield from ((_INSIDE, *keys[at : at + length]) for at in range(len(keys) - length + 1))
+            yield from ((_INSIDE, *keys[index : index + length]) for index in range(len(keys) - length + 1))
 
 
 def compare_sentences(
@@ -272,7 +272,7 @@ def compare_sentences(
             gram.
     """
     keys, spans = _list_keys(sentences), list(_list_spans(sentences))
-    windows = {at: keys[at : at + size] for at in range(len(keys) - size + 1)}
+    windows = {position: keys[position : position + size] for position in range(len(keys) - size + 1)}
     small = {
         (start, end): (_INSIDE if match_short else _WHOLE, *keys[start:end])
         for start, end in spans
@@ -280,13 +280,19 @@ def compare_sentences(
     }
     found = find({*((_INSIDE, *window) for window in windows.values()), *small.values()})
     known: list[GramValue | None] = [None] * len(keys)
-    covered = [((at, at + size), found.get((_INSIDE, *window))) for at, window in windows.items()]
+    covered = [
+        ((position, position + size), found.get((_INSIDE, *window))) for position, window in windows.items()
+    ]
     for (start, end), value in (*covered, *((span, found.get(gram)) for span, gram in small.items())):
-        for at in range(start, end) if value else ():
-            known[at] = min(filter(None, (known[at], value)))
-    ends = _find_intact_ends({at: windows[at] for (at, _), value in covered if value}, size, find)
+        for position in range(start, end) if value else ():
+            known[position] = min(filter(None, (known[position], value)))
+    ends = _find_intact_ends(
+        {position: windows[position] for (position, _), value in covered if value}, size, find
+    )
     return [
-        SentenceMatch(tuple(known[start:end]), any(ends.get(at, end + 1) <= end for at in range(start, end)))
+        SentenceMatch(
+            tuple(known[start:end]), any(ends.get(position, end + 1) <= end for position in range(start, end))
+        )
         for start, end in spans
     ]
 
@@ -302,13 +308,13 @@ def _find_intact_ends(windows: Mapping[int, Gram], size: int, find: FindGrams) -
     found = find({(mark, *window) for window in windows.values() for mark in (_FIRST, _LAST)})
     ends: dict[int, int] = {}
     nearest: int | None = None
-    for at in sorted(windows, reverse=True):
-        if at + 1 not in windows:
+    for position in sorted(windows, reverse=True):
+        if position + 1 not in windows:
             nearest = None
-        if (_LAST, *windows[at]) in found:
-            nearest = at + size
-        if nearest is not None and (_FIRST, *windows[at]) in found:
-            ends[at] = nearest
+        if (_LAST, *windows[position]) in found:
+            nearest = position + size
+        if nearest is not None and (_FIRST, *windows[position]) in found:
+            ends[position] = nearest
     return ends
 
 
@@ -321,9 +327,9 @@ def find_known_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord
     """
     keys = [each.key for each in known], [each.key for each in words]
     old: set[int] = set()
-    for kind, start, end, at, to in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
-        if kind == "equal" or (kind == "replace" and _has_respelled(known[start:end], words[at:to])):
-            old.update(range(at, to))
+    for kind, start, end, position, to in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind == "equal" or (kind == "replace" and _has_respelled(known[start:end], words[position:to])):
+            old.update(range(position, to))
     return old
 
 
@@ -354,11 +360,11 @@ def _compute_edit_distance(one: str, other: str) -> int:
     """Return how many letters were added, removed, replaced or exchanged with the next letter."""
     above: list[int] = []
     row = list(range(len(other) + 1))
-    for at, letter in enumerate(one, 1):
-        previous_row, above, row = above, row, [at]
+    for index, letter in enumerate(one, 1):
+        previous_row, above, row = above, row, [index]
         for to, other_letter in enumerate(other, 1):
             cost = min(row[-1] + 1, above[to] + 1, above[to - 1] + (letter != other_letter))
-            if at > 1 and to > 1 and (letter, other_letter) == (other[to - 2], one[at - 2]):
+            if index > 1 and to > 1 and (letter, other_letter) == (other[to - 2], one[index - 2]):
                 cost = min(cost, previous_row[to - 2] + 1)
             row.append(cost)
     return row[-1]
@@ -399,9 +405,9 @@ def _list_chosen_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
 def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
     plain = _PLAIN_TAG.sub(" ", text) if "<" in text else text
     plain = html.unescape(plain) if "&" in plain else plain
-    at, is_any = 0, False
+    position, is_any = 0, False
     for part, is_counted in _split_counted_parts(plain, counts):
-        at += len(part)
+        position += len(part)
         for word in split_words(_IGNORED.sub("", normalise("NFKC", part))):
             is_any = True
             if word.isascii() or not is_unspaced(word):
@@ -415,12 +421,12 @@ def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
 
 def _split_counted_parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
     """Yield the parts of a text, each with whether its new words count as written by a person."""
-    at = 0
+    position = 0
     for match in _NOT_COUNTED.finditer(text) if counts else ():
-        yield text[at : match.start()], True
+        yield text[position : match.start()], True
         yield match[0], False
-        at = match.end()
-    yield text[at:], counts
+        position = match.end()
+    yield text[position:], counts
 
 
 @lru_cache(maxsize=1 << 14)

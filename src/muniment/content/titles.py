@@ -194,7 +194,7 @@ def _find_words(text: str) -> list[str]:
 
 def _strip_leading_marks(run: str) -> str:
     """Return `run` without the combining marks at its beginning, which have no base character."""
-    return run[next((at for at, char in enumerate(run) if not _is_mark(char)), len(run)) :]
+    return run[next((index for index, char in enumerate(run) if not _is_mark(char)), len(run)) :]
 
 
 def _cut_line(line: str, limit: int) -> str:
@@ -205,8 +205,8 @@ def _cut_line(line: str, limit: int) -> str:
     if len(line) <= limit:
         return line
     part = _cut_to_clusters(line, limit - 1)
-    at = part.rfind(" ")
-    return (part[:at] if at > limit // 2 else part).rstrip(_ENDS_WITH_JOINER) + "\u2026"
+    position = part.rfind(" ")
+    return (part[:position] if position > limit // 2 else part).rstrip(_ENDS_WITH_JOINER) + "\u2026"
 
 
 def _cut_stem(stem: str) -> str:
@@ -215,8 +215,8 @@ def _cut_stem(stem: str) -> str:
     if len(stem) <= end:
         return stem
     part = _cut_to_clusters(stem, end)
-    at = part.rfind("-")
-    return (part[:at] if at > len(part) // 2 else part).strip("-")
+    position = part.rfind("-")
+    return (part[:position] if position > len(part) // 2 else part).strip("-")
 
 
 def _cut_to_clusters(text: str, end: int) -> str:

@@ -320,7 +320,7 @@ class Patterns(_LazyLanguage[frozenset[int]]):
         self._nodes: list[_Node] = []
         self._moves, self._letters_with = Memo(self._read_characters), Memo(self._find_letters)
         self._multi_fold_letters = frozenset(
-            at for at, letter in enumerate(letters) if len(letter.folded) > 1
+            index for index, letter in enumerate(letters) if len(letter.folded) > 1
         )
         self.start = NEVER
 
@@ -360,7 +360,7 @@ class Patterns(_LazyLanguage[frozenset[int]]):
 
     def _find_letters(self, seen: tuple[Form, str | None]) -> frozenset[int]:
         form, char = seen
-        return frozenset(at for at, letter in enumerate(self._letters) if getattr(letter, form) == char)
+        return frozenset(index for index, letter in enumerate(self._letters) if getattr(letter, form) == char)
 
     def _compute_step(self, at: tuple[int, int]) -> int:
         """Return the next state for `at`, a state and a letter; each pattern reads its own form."""
@@ -428,11 +428,11 @@ class Patterns(_LazyLanguage[frozenset[int]]):
             then = frozenset(
                 [self._add_node(_Node(form, literal="/" if tree else None, next=rest, accepts=True))]
             )
-        for at, segment in reversed(list(enumerate(segments))):
+        for index, segment in reversed(list(enumerate(segments))):
             if segment == "**":
                 then = self._add_any_depth(form, then)
                 continue
-            if at < last:
+            if index < last:
                 then = frozenset([self._add_node(_Node(form, literal="/", next=then))])
             for char in reversed(segment):
                 then = self._add_before(form, char, then)
@@ -468,11 +468,11 @@ class Intersection(_LazyLanguage[tuple[int, ...]]):
         """Return whether a path that ends in `state` is in all of the languages."""
         if state <= ALWAYS:
             return state == ALWAYS
-        return all(part.accepts(at) for part, at in self._iterate_parts(state))
+        return all(part.accepts(position) for part, position in self._iterate_parts(state))
 
     def _compute_relevant_letters(self, state: int) -> frozenset[int]:
         return frozenset[int]().union(
-            *(part.get_relevant_letters(at) for part, at in self._iterate_parts(state))
+            *(part.get_relevant_letters(position) for part, position in self._iterate_parts(state))
         )
 
     def _compute_step(self, at: tuple[int, int]) -> int:

@@ -170,7 +170,7 @@ def _build_tree_matcher(pattern: str) -> Callable[[str], bool]:
     spellings = [(spell, _compile_pathspec(spell(pattern))) for spell in spells]
 
     def matches(text: str) -> bool:
-        ends = [at for at, char in enumerate(text, 1) if char == "/"]
+        ends = [index for index, char in enumerate(text, 1) if char == "/"]
         return any(spec(spell(text[:end])) for spell, spec in spellings for end in (None, *ends))
 
     return matches

@@ -220,16 +220,20 @@ def select_older_nodes(
     sizes = [count_tokens(node.messages, count) for node in nodes]
     if sum(sizes) <= COMPACT_ABOVE * limit:
         return ()
-    begin = next((at for at, node in enumerate(nodes) if _read_role(node) not in _HOST_ROLES), len(nodes))
+    begin = next(
+        (position for position, node in enumerate(nodes) if _read_role(node) not in _HOST_ROLES), len(nodes)
+    )
     total = sum(sizes[begin:])
     remaining_sizes = [*accumulate(reversed(sizes))][::-1]
     ends = [
-        at
-        for at in _find_cut_positions(nodes)
-        if at > begin + 1 and remaining_sizes[at] >= KEPT_SHARE * total
+        position
+        for position in _find_cut_positions(nodes)
+        if position > begin + 1 and remaining_sizes[position] >= KEPT_SHARE * total
     ]
     at_user = [
-        at for at in ends if _read_role(nodes[at]) == "user" and remaining_sizes[at] <= MAX_KEPT_SHARE * total
+        position
+        for position in ends
+        if _read_role(nodes[position]) == "user" and remaining_sizes[position] <= MAX_KEPT_SHARE * total
     ]
     older = tuple(nodes[begin : max(at_user or ends, default=begin)])
     return () if _is_summary(older) else older
@@ -258,9 +262,9 @@ def _read_role(node: ContextNode) -> object:
 def _find_cut_positions(nodes: Sequence[ContextNode]) -> Iterator[int]:
     """Yield the positions at which the conversation can be cut without separating a call from its result."""
     calls = PendingCalls()
-    for at, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         if not calls.has_pending and _read_role(node) != "tool":
-            yield at
+            yield index
         for message in node.messages:
             calls.add_message(message)
 

@@ -157,11 +157,11 @@ class ContextGraph:
             broken = [id_ for id_, was in claims if id_ not in self._nodes or self._nodes[id_].digest != was]
             if broken:
                 return tuple(broken)
-            at = ids.index(claimed[0]) if claimed else len(ids)
-            end = at + len(claimed)
-            if ids[at:end] != claimed:  # Another one was inserted, or the order changed.
+            position = ids.index(claimed[0]) if claimed else len(ids)
+            end = position + len(claimed)
+            if ids[position:end] != claimed:  # Another one was inserted, or the order changed.
                 return claimed
-            self._nodes = _index_by_id([*nodes[:at], *map(self._create_node, contents), *nodes[end:]])
+            self._nodes = _index_by_id([*nodes[:position], *map(self._create_node, contents), *nodes[end:]])
             return ()
 
     @contextmanager

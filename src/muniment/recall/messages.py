@@ -82,8 +82,8 @@ def insert_reminders(messages: Sequence[Any], reminders: Sequence[str]) -> list[
     if not reminders:
         return list(messages)
     users = [number for number, each in enumerate(messages) if read_field(each, "role") == "user"]
-    at = users[-1] if users else len(messages)
-    return [*messages[:at], build_user_message("\n\n".join(reminders)), *messages[at:]]
+    position = users[-1] if users else len(messages)
+    return [*messages[:position], build_user_message("\n\n".join(reminders)), *messages[position:]]
 
 
 def insert_after_results(messages: Sequence[Any], text: str) -> list[Any]:
@@ -92,8 +92,8 @@ def insert_after_results(messages: Sequence[Any], text: str) -> list[Any]:
     Without a result, add the text at the end. No tool call may be pending.
     """
     results = [number for number, each in enumerate(messages) if read_field(each, "role") == "tool"]
-    at = results[-1] + 1 if results else len(messages)
-    return [*messages[:at], build_user_message(text), *messages[at:]]
+    position = results[-1] + 1 if results else len(messages)
+    return [*messages[:position], build_user_message(text), *messages[position:]]
 
 
 def build_user_message(text: str) -> dict[str, str]:

@@ -145,21 +145,25 @@ class Ranking:
         """
         found: dict[int, str] = {}  # By position: several query words may begin the same word.
         for start in self._starts:  # A search for a text is ten times faster than one for a pattern.
-            at = text.find(start)
-            while at >= 0:
-                if not (at and text[at - 1].isalnum()) and (word := _LETTERS.match(text, at)):
-                    found[at] = word[0]
-                at = text.find(start, at + 1)
+            position = text.find(start)
+            while position >= 0:
+                if not (position and text[position - 1].isalnum()) and (
+                    word := _LETTERS.match(text, position)
+                ):
+                    found[position] = word[0]
+                position = text.find(start, position + 1)
         return found.values()
 
     def _match_query_words(self, found: Collection[str]) -> dict[str, list[int]]:
         """Return, for each word of a text, the positions of the query words that it matches."""
         stems = self._stemmer.find_stems(found)
-        numbers = {each.word.stem: at for at, each in enumerate(self._words) if not each.is_prefix}
-        begun = [(each.word.text, at) for at, each in enumerate(self._words) if each.is_prefix]
+        numbers = {
+            each.word.stem: position for position, each in enumerate(self._words) if not each.is_prefix
+        }
+        begun = [(each.word.text, position) for position, each in enumerate(self._words) if each.is_prefix]
         return {
             word: [numbers[stem] for stem in (stems.get(word),) if stem in numbers]
-            + [at for text, at in begun if word.startswith(text)]
+            + [position for text, position in begun if word.startswith(text)]
             for word in found
         }
 
@@ -171,24 +175,26 @@ class Ranking:
     ) -> Score:
         frequencies, in_subject = [0.0] * len(self._words), set[int]()  # how often, weighted by column
         for column, (weight, words) in enumerate(zip(COLUMN_WEIGHTS, found, strict=False)):
-            numbers = [at for word in words for at in numbers_by_word[word]]
-            for at in numbers:
-                frequencies[at] += weight
+            numbers = [position for word in words for position in numbers_by_word[word]]
+            for position in numbers:
+                frequencies[position] += weight
             if column in _SUBJECT_COLUMNS:
                 in_subject.update(numbers)
-        for at, each in enumerate(self._words):
+        for position, each in enumerate(self._words):
             if each.word.is_phrase:
                 times = [len(self._phrases[each.word.text].findall(text)) for text in texts]
-                frequencies[at] = sum(map(mul, COLUMN_WEIGHTS, times))
-                in_subject.update(at for column in _SUBJECT_COLUMNS if column < len(times) and times[column])
+                frequencies[position] = sum(map(mul, COLUMN_WEIGHTS, times))
+                in_subject.update(
+                    position for column in _SUBJECT_COLUMNS if column < len(times) and times[column]
+                )
         score, matched, name_weight, matched_numbers = 0.0, list[WeighedWord](), 0.0, set[int]()
-        for at, each in enumerate(self._words):
-            if frequencies[at]:
-                score += each.weight * frequencies[at] / (frequencies[at] + _SATURATION)
+        for position, each in enumerate(self._words):
+            if frequencies[position]:
+                score += each.weight * frequencies[position] / (frequencies[position] + _SATURATION)
                 if not each.word.is_weak:
                     matched.append(each)
-                    matched_numbers.add(at)
-                    name_weight = max(name_weight, each.weight) if at in in_subject else name_weight
+                    matched_numbers.add(position)
+                    name_weight = max(name_weight, each.weight) if position in in_subject else name_weight
         specific_words = sum(not each.word.is_common for each in matched)
         weight = sum(each.weight for each in matched)
         body = texts[_BODY] if len(texts[_BODY]) <= _MAX_COMPARED_CHARS else ""

@@ -378,9 +378,9 @@ def move_updates_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
     ordered: list[tuple[Hit, Score]] = []
     for hit, score in found:
         position = len(ordered)
-        for at, (old, old_score) in enumerate(ordered[:_MAX_REORDERED]):
+        for index, (old, old_score) in enumerate(ordered[:_MAX_REORDERED]):
             if _can_precede(hit, old) and (hit.refers_to(old) or _is_update(hit, score, old, old_score)):
-                position, hit = at, replace(hit, score=max(hit.score, old.score))  # noqa: PLW2901
+                position, hit = index, replace(hit, score=max(hit.score, old.score))  # noqa: PLW2901
                 break
         ordered.insert(position, (hit, score))
     return tuple(hit for hit, _ in ordered)
@@ -530,8 +530,8 @@ def _list_gates(words: Sequence[WeighedWord], total: int) -> Iterator[str]:
 
 def _list_pairs(words: Sequence[WeighedWord], others: Sequence[WeighedWord]) -> Iterator[str]:
     """Yield conditions that require one of `words` together with another one of `words` or `others`."""
-    for at, each in enumerate(words, 1):
-        if more := [*words[at:], *others]:
+    for index, each in enumerate(words, 1):
+        if more := [*words[index:], *others]:
             yield f"({each.expression} AND ({_join_expressions(more)}))"
 
 

@@ -310,16 +310,20 @@ class VectorCache:
         if not len(ids):
             return {}
         near = np.empty(len(ids), np.float32)
-        for at in range(0, len(ids), _BLOCK_ROWS):
-            block = vectors[at : at + _BLOCK_ROWS].astype(np.float32)
-            near[at : at + _BLOCK_ROWS] = np.einsum(
+        for position in range(0, len(ids), _BLOCK_ROWS):
+            block = vectors[position : position + _BLOCK_ROWS].astype(np.float32)
+            near[position : position + _BLOCK_ROWS] = np.einsum(
                 "ij,j->i", block, vector
             )  # `@` would start threads for it.
         near /= lengths
         near[~np.isin(root_numbers, wanted)] = -1
         best = np.argpartition(-near, min(MAX_NEAR, len(near)) - 1)[:MAX_NEAR]
         best = best[np.argsort(-near[best])]
-        return {int(ids[at]): normalize_vector(vectors[at]) for at in best if near[at] >= MIN_NEAR_SIMILARITY}
+        return {
+            int(ids[position]): normalize_vector(vectors[position])
+            for position in best
+            if near[position] >= MIN_NEAR_SIMILARITY
+        }
 
     def _refresh(self, catalog: Database, dimensions: int, deadline: Deadline) -> None:
         """Load the vectors that were added to the catalog since the last call, and remove deleted ones."""
@@ -377,7 +381,7 @@ class CombinedSearch(Search):
         found, ranking = self._rank_matches(request, deadline, abstains=True)
         near = self._find_near(request, ranking, deadline, is_answered=bool(found))
         hits = move_updates_first(_merge_ranks(found, near)[: request.limit])
-        ranked = (replace(hit, score=1 / (RANK_OFFSET + at)) for at, hit in enumerate(hits, 1))
+        ranked = (replace(hit, score=1 / (RANK_OFFSET + index)) for index, hit in enumerate(hits, 1))
         return SearchResult(tuple(ranked), ranking)
 
     def _find_near(
@@ -400,7 +404,7 @@ class CombinedSearch(Search):
         rows = self._catalog.rows(
             _CANDIDATE_ROWS, (json.dumps(list(nearest)), *build_filter_values(request)), deadline=deadline
         )
-        order = {number: at for at, number in enumerate(nearest)}
+        order = {number: index for index, number in enumerate(nearest)}
         rows.sort(key=lambda row: order[row[0]])
         rows = [row for row in rows if request.accepts(RootKey(row[2]), RelPath(row[3]))][:PAGE]
         numbers = [number for _, number, *_ in rows]
@@ -444,8 +448,8 @@ def _merge_ranks(
     """
     ranks: dict[Any, float] = {}
     for order in (found, near):
-        for at, (hit, _) in enumerate(order, 1):
-            ranks[hit.key] = ranks.get(hit.key, 0.0) + 1 / (RANK_OFFSET + at)
+        for index, (hit, _) in enumerate(order, 1):
+            ranks[hit.key] = ranks.get(hit.key, 0.0) + 1 / (RANK_OFFSET + index)
     every = {hit.key: (hit, score) for hit, score in (*near, *found)}
     return [every[key] for key in sorted(ranks, key=lambda key: -ranks[key])]
 

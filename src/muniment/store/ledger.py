@@ -479,8 +479,8 @@ def find_source(state: State, root: RootKey, rel: RelPath, content_digest: Diges
 
     A commit in progress counts, so that a reader does not treat its files as foreign.
     """
-    at = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
-    return _SOURCES.read_first(state.ledger, at, (root, rel, content_digest))
+    condition = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
+    return _SOURCES.read_first(state.ledger, condition, (root, rel, content_digest))
 
 
 def is_current(state: State, root: RootKey, rel: RelPath, content_digest: Digest) -> bool:
@@ -714,5 +714,5 @@ def _build_placeholders(keys: Collection[RootKey]) -> str:
 
 def _find_last_change(state: State, root: RootKey, rel: RelPath) -> _LastChange | None:
     """Return the last finished change of a file: its run, and the digest after it; or None."""
-    at = "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set DESC LIMIT 1"
-    return _LAST_CHANGES.read_first(state.ledger, at, (root, rel))
+    condition = "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set DESC LIMIT 1"
+    return _LAST_CHANGES.read_first(state.ledger, condition, (root, rel))

@@ -222,7 +222,7 @@ def _compute_text_trust(state: State, root: str, rel: RelPath, data: bytes, scop
     known = state.ledger.rows(same, (digest(data), NO_SOURCE))
     least = scope_trust.cap(*(Trust(trust) for trust, _ in known))
     if least is not scope_trust:
-        return TextTrust(least, since=min(at for _, at in known))
+        return TextTrust(least, since=min(position for _, position in known))
     versions = state.ledger.rows(_VERSIONS, (root, rel))
     is_any_lower = any(not Trust(trust).satisfies(scope_trust) for _, trust, _ in versions)
     if not is_any_lower and not state.ledger.rows("SELECT 1 FROM passage LIMIT 1"):
@@ -240,7 +240,8 @@ class _KnownText:
         self._words = [word for sentence in (*text.body, *text.titles) for word in sentence.words]
         keys = [word.key for word in self._words]
         self._gram_positions = {
-            tuple(keys[at : at + _SIZE_AT_PATH]): at for at in range(len(keys) - _SIZE_AT_PATH + 1)
+            tuple(keys[index : index + _SIZE_AT_PATH]): index
+            for index in range(len(keys) - _SIZE_AT_PATH + 1)
         }
 
     def find_similar_part(self, sentence: Sentence) -> list[ComparedWord]:
@@ -269,7 +270,7 @@ class _TextComparison:
         self, state: State, rel: RelPath, scope_trust: Trust, versions: Sequence[tuple[bytes, str, str]]
     ) -> None:
         self._state, self._scope_trust = state, scope_trust
-        lower = [at for _, trust, at in versions if not Trust(trust).satisfies(scope_trust)]
+        lower = [position for _, trust, position in versions if not Trust(trust).satisfies(scope_trust)]
         self._since = min(lower, default=None)
         self._at_path: dict[Gram, GramValue] = {}
         self._known: list[_KnownText] = []
@@ -342,8 +343,8 @@ class _TextComparison:
         if not lower:
             return self._scope_trust if sentence.is_counted or any(trusts) else None
         others = {
-            at
-            for at, (word, trust) in enumerate(zip(sentence.words, trusts, strict=True))
+            index
+            for index, (word, trust) in enumerate(zip(sentence.words, trusts, strict=True))
             if word.is_counted and not word.is_small and (trust is None or trust.satisfies(self._scope_trust))
         }
         new = len(self._remove_known_words(others, sentence))
@@ -383,7 +384,7 @@ class _TextComparison:
                 return trust
             if is_respelled(known.words, sentence.words):
                 old = find_known_words(known.words, sentence.words)
-                if all(at in old or word.is_small for at, word in enumerate(sentence.words)):
+                if all(index in old or word.is_small for index, word in enumerate(sentence.words)):
                     return trust
         return None
 
@@ -409,10 +410,10 @@ class _TextComparison:
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
             values = (*some, *[-1] * (_AT_ONCE - len(some)))
-            for each, body, trust, at in self._state.ledger.rows(_FIND, values):
+            for each, body, trust, position in self._state.ledger.rows(_FIND, values):
                 self._bodies[body] += 1
                 if not Trust(trust).satisfies(self._scope_trust):
-                    self._since = min(at, self._since or at)
+                    self._since = min(position, self._since or position)
                 value = (0, -_TRUSTS.index(Trust(trust)))
                 found[digests[each]] = min(value, found.get(digests[each], value))
         return found

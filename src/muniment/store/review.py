@@ -349,7 +349,8 @@ def _insert_review(state: State, pending_change: PendingChange, token: str | Non
         review_run = replace(run, task=f"review:{new}")
         number = begin(state, CommitRow(0, review_run, "", review=new, changes=rows))
         claims = (
-            _ClaimRow(number, at, keys[each.path.scope], each) for at, each in enumerate(change_set.claims)
+            _ClaimRow(number, index, keys[each.path.scope], each)
+            for index, each in enumerate(change_set.claims)
         )
         _CLAIMS.insert(connection, claims)
         scopes = tuple(keys)

@@ -55,7 +55,7 @@ class Table(Generic[T]):
         self._columns, self._invalid_message = ", ".join(sql for _, sql, _ in columns_found), invalid_message
         self._select = f"SELECT {self._columns} FROM {source} "  # noqa: S608
         self._loads = [
-            (at, load) for at, (_, _, hint) in enumerate(columns_found) if (load := _find_decoder(hint))
+            (index, load) for index, (_, _, hint) in enumerate(columns_found) if (load := _find_decoder(hint))
         ]
         self._make = _build_constructor(kind, columns)
         stored = [leaf for leaf in columns_found if leaf[1] != generated_column]
@@ -64,7 +64,7 @@ class Table(Generic[T]):
             names, marks = [*names, generated_column], [*marks, generated_sql]
         self._insert = f"INTO {source} ({', '.join(names)}) VALUES ({', '.join(marks)})"
         self._get = attrgetter(*(path for path, _, _ in stored))
-        self._dumps = [at for at, (_, _, hint) in enumerate(stored) if _is_json(hint)]
+        self._dumps = [index for index, (_, _, hint) in enumerate(stored) if _is_json(hint)]
 
     def insert(
         self, connection: Transaction, items: Iterable[T], verb: str = "INSERT", suffix: str = ""
@@ -137,9 +137,9 @@ class Table(Generic[T]):
 
     def _decode_row(self, row: tuple[Any, ...]) -> T:
         values = list(row)
-        for at, load in self._loads:
-            if values[at] is not None:
-                values[at] = load(values[at])
+        for position, load in self._loads:
+            if values[position] is not None:
+                values[position] = load(values[position])
         return self._make(iter(values))  # type: ignore[no-any-return]
 
 

@@ -153,11 +153,11 @@ class Watch:
                         path for path in self._numbers if not moved.isdisjoint(_iterate_parents(path))
                     )
                 return found
-            at = 0
-            while at < len(data):
-                number, mask, _, length = _EVENT.unpack_from(data, at)
-                name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
-                at += _EVENT.size + length
+            position = 0
+            while position < len(data):
+                number, mask, _, length = _EVENT.unpack_from(data, position)
+                name = data[position + _EVENT.size : position + _EVENT.size + length].rstrip(b"\0")
+                position += _EVENT.size + length
                 if mask & _OVERFLOW:
                     self._unwatch(self._numbers)
                     return None

@@ -323,7 +323,10 @@ def _read_zip(file: BufferedReader, stack: ExitStack, display_path: str) -> Iter
     if _ZIP64_END in tail:
         raise ConfigInvalid(f"{display_path} is a ZIP64 archive; unpack it and import the folder")
     ends = [found.start() for found in re.finditer(re.escape(_ZIP_END), tail)]
-    if any(int.from_bytes(tail[at + 12 : at + 16], "little") > MAX_DIRECTORY_BYTES for at in ends):
+    if any(
+        int.from_bytes(tail[position + 12 : position + 16], "little") > MAX_DIRECTORY_BYTES
+        for position in ends
+    ):
         raise ConfigInvalid(f"{display_path} lists too many files; unpack it and import the folder")
     archive = stack.enter_context(zipfile.ZipFile(file))
     for member in archive.infolist():
