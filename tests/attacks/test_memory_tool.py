@@ -120,10 +120,10 @@ NAMES = st.sampled_from(
 @pytest.mark.slow
 @given(command=st.one_of(PIECES, st.dictionaries(NAMES, PIECES, max_size=6)))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_command_returns_text_or_a_tool_error(open_memory, run_command):
+def test_any_command_returns_text_or_a_tool_error(open_memory, command):
     tool = anthropics.MunimentMemoryTool(open_memory())
     try:
-        output = tool.call(run_command)
+        output = tool.call(command)
     except anthropics.ToolError as error:
         output = error.content
     assert isinstance(output, str)

@@ -166,9 +166,11 @@ def _lock(root: Root, deadline: Deadline) -> Iterator[None]:
         yield
     finally:
         # Closing alone would leave the lock with every process that was forked meanwhile.
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        try:
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:  # Also if a signal interrupts the lines above.
+            os.close(fd)
 
 
 def _try_lock(scope: Scope, fd: int) -> bool:

@@ -281,7 +281,7 @@ def test_recall_ends_with_error_on_revoked_token_or_stop(separate_daemon, block_
 
 @pytest.mark.slow
 def test_hanging_recall_or_disk_does_not_block_stop(tmp_path, block_recalls, threads, monkeypatch):
-    for module, name in (core, "_END_SECONDS"), (core, "_LATE_SECONDS"), (service, "_LINGER_SECONDS"):
+    for module, name in (core, "_RECALL_END_SECONDS"), (core, "_LATE_SECONDS"), (service, "_LINGER_SECONDS"):
         monkeypatch.setattr(module, name, 0.1)
     block = block_recalls()
     with start_local_daemon(tmp_path, grace=0, expects_defects=True) as daemon:

@@ -363,9 +363,9 @@ def test_official_client_uses_all_and_is_notified_of_commits(tmp_path, era):
 def test_process_ends_cleanly_on_signal_or_end_of_input(tmp_path, number):
     env = {"MUNIMENT_HOME": str(tmp_path / "home")}
     with run_host(f"--workspace={tmp_path}", **env) as host:
-        host.begin()
+        host.handshake()
         host.call(1, "recall", query="goat")
-        host.answer()
+        host.read_message()
         code, messages, errors = host.end(number)
     assert (code, messages, errors) == (0, [], "")
 
@@ -378,7 +378,7 @@ def test_output_of_child_is_not_mixed_with_messages(tmp_path):
         "def noisy(*_):\n"
         "    print('printed'); os.system('echo from a child'); sys.stdout.flush()\n"
         "    raise RuntimeError('canary')\n"
-        "tools.shown = noisy\n"
+        "tools.show_entry = noisy\n"
         "sys.argv = ['muniment', 'mcp', '--workspace', sys.argv[1]]\n"
         "from muniment.cli.entry import main\n"
         "main()\n"

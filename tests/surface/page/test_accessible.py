@@ -237,7 +237,7 @@ def test_keyboard_remembers_searches_and_keeps_focus(page, world):
 def test_memory_change_keeps_text_being_written(page, world):
     open_view(page, world, "memory")
     wait_for_element(page, "#content").send_keys("half a sent")
-    world.daemon.done("remember", {"content": "The user plays the lute", "scope": "user"})
+    world.daemon.run_task("remember", {"content": "The user plays the lute", "scope": "user"})
     wait_for_element(page, "#lately a", "lute")
     press(page, "ence")
     assert wait_for_element(page, "#content").get_attribute("value") == "half a sentence"

@@ -369,13 +369,13 @@ def test_search_finds_entry_among_ten_thousand(chromium, tmp_path):
 def test_sign_out_applies_to_all_windows_and_streams(page, daemon):
     following = daemon.guard.following
     with second_window(page, f"{page.root}/tasks") as (first, second):
-        daemon.until(lambda: len(following) == 2)
+        daemon.wait_until(lambda: len(following) == 2)
         page.switch_to.window(first)
         press(page, "Sign out", within="header")
         wait_for_element(page, ".notice", "You have signed out.")
         page.switch_to.window(second)
         wait_for_element(page, "#sign-in")  # Without a reload, because its stream ended.
-        daemon.until(lambda: len(following) == 0)
+        daemon.wait_until(lambda: len(following) == 0)
         page.get(f"{page.root}/memory")
         wait_for_element(page, "#sign-in")
         page.switch_to.window(first)

@@ -164,11 +164,11 @@ def test_unfit_policies_are_reported_with_location(repository):
     assert "wider     read  user/t/a.md" in read_section(report, "moved")
     assert "New; " not in read_section(report, "moved")
     assert "two files have this name" in read_section(report, "house")
-    assert "wider     read  user/b.txt" in read_section(report, "own")
+    assert "wider     read  user/z.txt" in read_section(report, "own")
     assert "no test detects allow[notes] with '/user/**/*.md'" in report
     assert "**Unfit:** policy.lock does not match the files." in read_section(report, "The folder")
     assert "proved    policies/house.toml: never[t]" in report
-    assert "broken    policies/elsewhere.toml: never[t]: grants read user/t/a.md" in report
+    assert "broken    policies/elsewhere.toml: never[t]: allows read user/t/a.md" in report
     assert "broken    policies/house.toml: never[n]" in report
     assert "nothing is wider" in report
     deleted = {path.name: None for path in repository.policies.iterdir() if path.name != "house.toml"}

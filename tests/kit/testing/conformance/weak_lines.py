@@ -18,7 +18,7 @@ MEMORY_BYTES = 1 << 31
 
 def main(tool, user, project):
     roots = {"user": Path(user), "project": Path(project)}
-    stage = SimpleNamespace(tree=roots["user"].parent, scope=roots.get)
+    stage = SimpleNamespace(tree=roots["user"].parent, get_scope_path=roots.get)
     tools = getattr(naive, tool)(stage)
     for line in sys.stdin:
         request = json.loads(line)
