@@ -67,7 +67,7 @@ def medians(actions: dict[str, Callable[[], object]]) -> dict[str, tuple[float, 
 def measure(base_url: str) -> None:
     """Measure and print."""
     request = first_request()
-    document = build_body(request, "tools", "scripted", None)
+    document = build_body(request, "tools", "scripted")
     host, path = urlsplit(base_url).netloc, urlsplit(base_url).path
     raw = http.client.HTTPConnection(host)
 

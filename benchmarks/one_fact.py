@@ -31,7 +31,7 @@ from measuring import run_json, unfenced_policy
 
 FACT = "The user prefers dark mode in all editors"
 WATCHED = {
-    "front matter located": {("content/frontmatter.py", "locate")},
+    "front matter located": {("content/frontmatter.py", name) for name in ("locate", "find_front_matter")},
     "values of it read": {
         (f"content/{file}.py", f"read_{kind}")
         for file in ("frontmatter", "scalar")

@@ -409,7 +409,7 @@ def test_missing_directory_is_config_error(tmp_path):
 
 def test_page_has_row_for_each_layout(subtests):
     page = (REPOSITORY / "docs" / "projects.md").read_text(encoding="utf-8")
-    rows = "worktree|bare clone|renamed|another file system|cp -r|cloned again|deleted|submodule|without git"
+    rows = "worktree|bare clone|renamed|another file system|cp -r|second clone|deleted|submodule|without git"
     for row in rows.split("|"):
         with subtests.test(row):
             assert [line for line in page.splitlines() if line.startswith("|") and row in line]
