@@ -113,7 +113,7 @@ def normalize(event: Event | Document) -> dict[str, Any] | None:
     Returns:
         A dictionary with `"type": "workspace.memory.changed"`. For a change of entries it also contains
         `"scope": "managed"`, `source`, `taskId` and `touchedScopes`. For a change of a context file it also
-            contains `scope` (`workspace` or `global`), `filePath`, `mode` and `bytesWritten`.
+        contains `scope` (`workspace` or `global`), `filePath`, `mode` and `bytesWritten`.
         None if the event has another type or lacks one of these members.
     """
     document = {"type": event.type, "data": event.data} if isinstance(event, Event) else event
