@@ -28,7 +28,7 @@ def check_for_leaks():
     before = count_descriptors()
     with assert_threads_ended():
         yield
-    assert count_descriptors() == before
+    assert count_descriptors() <= before  # Fewer if an object of an earlier test was released meanwhile.
 
 
 @pytest.fixture
