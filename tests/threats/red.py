@@ -6,9 +6,11 @@ fixture, a programming error, a lost worker or a timeout proves nothing, and fai
 all items run.
 """
 
+import gc
 import signal
 import sys
 import time
+import warnings
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,6 +74,7 @@ class RedProof(pytest.Item):
                 # Fixtures of the module were also made without the control.
                 self.session._setupstate.teardown_exact(None)
                 self._clear_caches()
+                _collect_leftovers()
         return next(found[each] for each in ("broken", "failed", "skipped", "passed") if each in found)
 
     def _run_items(self):
@@ -92,6 +95,13 @@ class RedProof(pytest.Item):
             for cached in vars(module).values():
                 if hasattr(cached, "cache_clear") and getattr(cached, "__module__", "") == module.__name__:
                     cached.cache_clear()
+
+
+def _collect_leftovers():
+    """Collect what a failed proof left open, so that its warnings do not break the setup of a later proof."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def _make_verdict(proof, reports):
