@@ -128,7 +128,7 @@ class _Examination:
             yield _UNBOUND_ROOT
 
     def list_actions(self) -> Iterator[str]:
-        """Yield what the user should do, in addition to the advice for each missing layer."""
+        """Yield what the user should do, without the advice for missing layers, which their rows contain."""
         if not self.is_met:
             yield (
                 f"with the policy {self.policy} no task runs here: enable the MISSING layers or use a policy "

@@ -177,7 +177,7 @@ def fleet_home_revoke(
     *,
     home: HomeName,
     token: Annotated[
-        str, typer.Argument(metavar="NAME", help="A token of the home; `owner`: the owner's token.")
+        str, typer.Argument(metavar="NAME", help="Name of a token of the home; `owner` is its owner's token.")
     ],
     ledger: Ledger = "",
 ) -> Report:

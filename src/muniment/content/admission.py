@@ -251,7 +251,8 @@ def find_withholding_gate(data: bytes, rel: str, trust: Trust) -> str | None:
         trust: the trust of such files in this scope.
 
     Returns:
-        One of `muniment.content.gates.GATES`, `marks`, `secrets`, `active-markup`, `instructions`, `name`.
+        A name in `muniment.content.gates.GATES`, or `marks`, `secrets`, `active-markup`, `instructions` or
+        `name`.
 
     Cost: about 60 µs for a KiB of English, 120 µs if letters have accents; linear in the file.
     """

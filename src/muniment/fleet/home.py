@@ -91,7 +91,7 @@ class HomeNode(Protocol):
         """Run `query` in a thread and return its result."""
 
     async def run_operation(self, home: str, operation: Callable[[Cancel], T]) -> T:
-        """Run an operation that is not a task of the home in a thread, and return its result."""
+        """Run an operation in a thread, and return its result. The operation is not a task of the home."""
 
 
 class HomeCore(ServedCore):

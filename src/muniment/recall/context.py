@@ -85,8 +85,8 @@ def list_entries(
     Args:
         catalog: an up-to-date catalog.
         roots: the roots to list.
-        trusts: the trusts to list, as the rows contain them; code that displays an entry checks its trust in
-            the ledger (`reading.py`).
+        trusts: list entries with one of these trusts, according to the catalog. Before an entry is displayed,
+            `reading.py` checks its trust in the ledger.
         now: the time, ISO-8601 UTC; entries that have expired or ended by then are not listed.
         deadline: the time limit.
         mixed: also list entries of any trust that contain sentences of the owner.

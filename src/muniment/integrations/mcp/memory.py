@@ -221,7 +221,7 @@ class LocalBackend:
         return await self._run_in_thread(lambda _: body(self._opened.get_context(), self._create_reader()))
 
     def _create_reader(self) -> Reader:
-        """Return the reader for visibility checks; the tasks of this process count as its own tasks."""
+        """Return the reader for visibility checks. The reader owns the tasks of this process."""
         from muniment.operations.visibility import Reader
 
         return Reader(self._trust, self._own_tasks.__contains__)

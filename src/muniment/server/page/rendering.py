@@ -224,8 +224,8 @@ def build_timeline(
 
     Returns:
         `bars`, one for each scope and day, with the number that selects colour and pattern of the scope;
-        `most`, the changes of the busiest day; `labels`, one every two weeks, with its position; `days` with
-        changes, newest first, with the changes of each scope; and the measures of the chart.
+        `most`, the changes of the busiest day; `labels`, one every two weeks, with its position; `days`, the
+        days with changes, newest first, and their changes by scope; and the sizes of the chart.
     """
     days = [(today - timedelta(days=DAYS - 1 - each)).isoformat() for each in range(DAYS)]
     found = {day: [0] * len(scopes) for day in days}
