@@ -157,7 +157,8 @@ class DescribedWords:
     def is_specific(self) -> bool:
         """Return whether the description is long enough to identify one entry.
 
-        This needs two significant words, or more than three characters of a script without spaces."""
+        This needs two significant words, or more than three characters of a script without spaces.
+        """
         return len(self.units) > 1 or any(len(piece) > 3 for piece in self.pieces)  # noqa: PLR2004  two pairs
 
     def is_contained_in(self, text: SplitText) -> bool:
