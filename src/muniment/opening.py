@@ -134,6 +134,7 @@ def open_context(
         notes=notes,
         advice=advice,
         on_model_failure=settings.on_model_failure,
+        standing_tokens=settings.standing_tokens if settings.standing == "on" else 0,
     )
 
 

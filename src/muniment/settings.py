@@ -51,6 +51,8 @@ _VARIABLES: Final = MappingProxyType(
         "on_model_failure": "MUNIMENT_ON_MODEL_FAILURE",
         "embeddings": "MUNIMENT_EMBEDDINGS",
         "policy_signers": "MUNIMENT_POLICY_SIGNERS",
+        "standing": "MUNIMENT_STANDING",
+        "standing_tokens": "MUNIMENT_STANDING_TOKENS",
     }
 )
 """The environment variable of each setting that the environment may set."""
@@ -83,6 +85,9 @@ class Settings:
             compares only words.
         policy_signers: the file with the keys of users who may sign policies; None: policies need no
             signature (`policy.signatures`).
+        standing: `on`: a session of a coding tool starts with the standing context (`recall.standing`); `off`:
+            it does not.
+        standing_tokens: maximum tokens of the standing context.
     """
 
     home: Path
@@ -97,6 +102,8 @@ class Settings:
     on_model_failure: OnModelFailure = "rules"
     embeddings: Path | None = None
     policy_signers: Path | None = None
+    standing: str = "on"
+    standing_tokens: int = 1_500
 
     @property
     def state(self) -> Path:
@@ -149,10 +156,21 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
     merged["roots"] = {**configured.get("roots", {}), **given_flags.get("roots", {})}
     for name in _FILES & merged.keys():
         merged[name] = _expand_path(os.fspath(merged[name]))
+    merged |= _parse_standing(merged)
     key_in_variable = bool(environment.get(KEY_VARIABLE)) and "api_key_file" not in given_flags
     settings = Settings(home.absolute(), key_in_variable=key_in_variable, **merged)
     _require_model(settings, given_flags)
     return settings
+
+
+def _parse_standing(merged: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the standing context, parsed and checked."""
+    standing, tokens = merged.get("standing", "on"), str(merged.get("standing_tokens", 1_500))
+    if standing not in {"on", "off"}:
+        raise ConfigInvalid(f"invalid standing {printable(standing)!r}; use on or off")
+    if not re.fullmatch("[0-9]{1,5}", tokens):
+        raise ConfigInvalid(f"invalid standing_tokens {printable(tokens)!r}; use a number such as 1500")
+    return {"standing": standing, "standing_tokens": int(tokens)}
 
 
 def _require_private_home(home: Path) -> None:
@@ -264,6 +282,8 @@ def _validate_value(path: Path, key: str, value: Any) -> Any:
         case _, str() if key in _FILES:
             return _require_absolute(path, key, value)
         case _, str() if key in _CONFIG_KEYS:
+            return value
+        case "standing_tokens", int() if not isinstance(value, bool):
             return value
         case _ if key in _CONFIG_KEYS:
             raise ConfigInvalid(f"{path}: {key} must be a string")

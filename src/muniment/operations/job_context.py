@@ -55,6 +55,7 @@ class JobContext:
         advice: notices for the user about another memory of the same project, for every response.
         on_model_failure: if the model of a remember or forget fails, `rules` lets the embedded rules do the
             work, and `fail` fails the task. A path escape always fails the task.
+        standing_tokens: maximum tokens of the standing context of a session; 0: there is none.
     """
 
     policy: Policy
@@ -66,6 +67,7 @@ class JobContext:
     notes: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     on_model_failure: OnModelFailure = "rules"
+    standing_tokens: int = 0
 
     def select_scopes(self, scope: str | None) -> tuple[Scope, ...]:
         """Return the scopes that a request covers: the given one, or all bound scopes if `scope` is None.

@@ -114,7 +114,7 @@ def find_related(
     ends = {build_comparison_key(text): find_end(text) for text in texts}
     found: list[RelatedEntry] = []
     for reading in selection.readings:
-        path = CanonicalPath(candidate_reader.find_scope(reading.hit), reading.hit.key.rel)
+        path = CanonicalPath(candidate_reader.get_scope(reading.hit.key.root), reading.hit.key.rel)
         if len(reading.entry.body) <= MAX_BODY_CHARS:
             is_protected = PINNED_FOLDER in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
             # The old entry would not be restored when the fact ends.

@@ -306,10 +306,18 @@ class Recaller:
             is_system: the text is for a system prompt; raise `ValueError` if the trust of an entry is not
                 `owner`.
         """
-        entries = [
+        entries = self.build_entries(readings, reader)
+        if is_system:
+            return build_system_block(entries, budget, self.count, weight)
+        return build_block(entries, budget, create_fence_token(), self.count, weight)
+
+    def build_entries(self, readings: Sequence[ReadEntry], reader: RootReader) -> list[RecalledEntry]:
+        """Return entries that were read from some roots in the form of a result, with their complete text."""
+        return [
             RecalledEntry(
                 id=f"{reader.build_path(each.hit)}@{each.hit.key.digest}",
                 path=reader.build_path(each.hit),
+                handle=getattr(each.hit, "handle", ""),
                 name=each.name,
                 trust=each.trust,
                 at=timestamp(each.written_at),
@@ -319,9 +327,6 @@ class Recaller:
             )
             for each in readings
         ]
-        if is_system:
-            return build_system_block(entries, budget, self.count, weight)
-        return self._build_block(entries, budget, weight)
 
     def _has_ended(self, reading: ReadEntry) -> bool:
         """Return whether an entry no longer applies, according to its text."""
@@ -342,17 +347,11 @@ class Recaller:
         if len(left) == len(recalled.entries) and recalled.tokens <= budget:
             return recalled
         try:
-            block = self._build_block(left, budget)
+            block = build_block(left, budget, create_fence_token(), self.count)
         except Exception as defect:  # noqa: BLE001  as in `recall`: the caller's count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
             return Recalled(error=build_recall_failure(type(defect).__name__))
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
-
-    def _build_block(
-        self, entries: Sequence[RecalledEntry], budget: int, weight: Weight = weigh_equally
-    ) -> Recalled:
-        token, now = create_fence_token(), self._clock()
-        return build_block(entries, budget, token, now, self.count, weight)
 
     def _open_roots(self, scopes: Collection[str] | None, deadline: Deadline) -> RootReader:
         return RootReader(self._policy, self._roots, self._state, self._judge, self._policy, scopes, deadline)

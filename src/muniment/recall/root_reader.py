@@ -92,11 +92,11 @@ class RootReader:
 
     def build_path(self, hit: Hit) -> str:
         """Return the path of a hit in the memory, such as `user/editor.md`."""
-        return f"{self.find_scope(hit)}/{hit.key.rel}"
+        return f"{self.get_scope(hit.key.root)}/{hit.key.rel}"
 
-    def find_scope(self, hit: Hit) -> Scope:
-        """Return the scope that contains the entry of a hit."""
-        return self._opened[hit.key.root][0].scope
+    def get_scope(self, root: RootKey) -> Scope:
+        """Return the scope of an opened root."""
+        return self._opened[root][0].scope
 
     def refresh_rows(self, hits: Iterable[Hit]) -> None:
         """Update the rows of all entries in the directories of some hits, whose files were changed.

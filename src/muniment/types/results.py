@@ -474,6 +474,7 @@ class RecalledEntry(WireDocument):
     trust: Annotated[Trust, "The trust of the author of the entry."]
     at: Annotated[str, "The time when the entry was written."]
     text: Annotated[str, "The part of the entry that the text of the whole response contains."]
+    handle: Annotated[str, "The short handle of the entry, which `show` accepts instead of its path."] = ""
     ended: Annotated[str | None, "If the entry no longer applies: the last day on which it applied."] = None
     key: Annotated[EntryKey | None, "The identifier of this version of the entry.", OpaqueType()] = field(
         default=None, metadata=LOCAL

@@ -395,7 +395,7 @@ def _list_claude_code_parts(environment: Mapping[str, str], home: Path) -> tuple
         SettingsPart(
             directory / "settings.json",
             Json(),
-            events=("UserPromptSubmit", "SessionStart"),
+            events=("UserPromptSubmit", "SessionStart", "SubagentStart"),
             hook_members={"timeout": _HOOK_SECONDS},
             disabling_members=((("disableAllHooks",), True),),
         ),
@@ -406,7 +406,8 @@ def _list_codex_parts(environment: Mapping[str, str], home: Path) -> tuple[Setti
     directory = _read_directory(environment, "CODEX_HOME", home / ".codex")
     config, hooks_file = directory / "config.toml", directory / "hooks.json"
     server = {"tool_timeout_sec": _TOOL_SECONDS}
-    events, hook = ("UserPromptSubmit", "SessionStart"), {"timeout": _HOOK_SECONDS}
+    events = ("UserPromptSubmit", "SessionStart", "SubagentStart")
+    hook = {"timeout": _HOOK_SECONDS}
     off = tuple((("features", name), False) for name in ("hooks", "codex_hooks"))
     if hooks_file.exists():  # Codex warns if hooks are in both.
         return (

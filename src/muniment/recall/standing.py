@@ -1,0 +1,239 @@
+"""Choose the entries that every session of an assistant starts with, and write them as one text.
+
+1. *Instructions*: entries of trust `owner`, and the owner's sentences of entries with mixed trust. The model is
+   told to follow them.
+2. *Data between marks*: pinned entries of lower trust except `external`, and rules of trust `workspace`, which
+   come with a repository; each has a label.
+3. *Index*: the number of other entries by topic, so that the model knows what a recall can find.
+
+If the budget is too small for all entries, pinned ones come first. Then an entry with instructions, with facts
+about the user or with conventions of the project comes before one about an occasion, and the newer of two equal
+ones first. An entry about an occasion is not a standing fact, even if there is room: a recall finds it.
+
+- N1. An entry of trust `agent`, `workspace` or `external` is never among the instructions.
+- N2. An entry of trust `external`, and an unpinned one of trust `agent`, is in no part except the numbers of the
+  index; only topics that have entries of the owner or the workspace are named.
+- N3. The text takes at most the budget.
+
+Attacked in tests/units/recall/test_standing.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from functools import cache
+from typing import Final, NamedTuple
+
+from muniment.content.entry import shorten
+from muniment.content.expiry import compute_local_day
+from muniment.content.gates import clean_line
+from muniment.content.markdown import create_fence_token
+from muniment.content.words import is_unspaced
+from muniment.files import load_package_tables
+from muniment.kernel.cancel import Deadline
+from muniment.kernel.names import Trust
+from muniment.kernel.path import fold
+from muniment.recall.block import build_standing_block
+from muniment.recall.context import GLOBAL_SCOPE, PINNED_FOLDER
+from muniment.recall.reading import ReadEntry
+from muniment.recall.recaller import Recaller
+from muniment.recall.root_reader import RootReader
+from muniment.recall.search import DISPLAYABLE_IN_ROOTS, HIT_COLUMNS, Hit, build_hit
+from muniment.types import Recalled
+from muniment.types.keys import EntryKey, RootKey
+
+MAX_TOKENS: Final = 1_500
+"""Default maximum tokens of the text."""
+
+MAX_CANDIDATES: Final = 5_000
+"""Maximum number of entries whose rows are compared: first pinned ones, then instructions, then the newest."""
+
+_MAX_READ: Final = 150
+"""Maximum number of entries that are read from their files."""
+
+_MIN_SCORE: Final = 1.0
+"""Minimum score of a standing fact that is not pinned."""
+
+_MAX_TOPICS: Final = 8
+_TOPIC_CHARS: Final = 30
+"""Maximum number of topics of a scope in the index, and maximum characters of each."""
+
+_FEEDBACK_SCORE: Final = 2.0
+"""Score of the type `feedback`, which the rules give to instructions, also in languages without words here."""
+
+_USER_SCORE: Final = 0.5
+"""Score of an entry of the scope `user`: it is about the user, so it helps in more sessions."""
+
+_RECENT_SCORE: Final = 0.5
+"""Score of the newest entry; that of the oldest one is 0. It decides between otherwise equal entries."""
+
+_DIGITS_SCORE: Final = -1.5
+"""Score of an entry with a date, a time or an amount."""
+
+_OCCASION: Final = re.compile(
+    r"\d{1,2}:\d\d|\d{4}-\d\d|[€$£¥]|\d+[.,]\d\d\b|\b\d{1,2}(?:st|nd|rd|th)?\.? (?:jan|feb|mar|apr|may|mai|jun|jul|"
+    r"aug|sep|oct|okt|nov|dec|dez)|\b(?:january|february|march|april|june|july|august|september|october|"
+    r"november|december) \d"
+)
+_SENTENCE_START: Final = r"(?:(?:^|[.!?:;\n]['\"”)]*\s+)['\"“(]*(?:[-*•]\s+)?)"
+
+_CANDIDATE_ROWS: Final = f"""
+    SELECT {HIT_COLUMNS}, entry.type, entry.description, entry.sort FROM entry
+    WHERE {DISPLAYABLE_IN_ROOTS} AND (entry.ends IS NULL OR entry.ends >= ?) AND entry.trust <> 'external'
+    ORDER BY entry.sort LIKE '{PINNED_FOLDER}/%' DESC, entry.type = 'feedback' DESC, entry.mtime_ns DESC, entry.rel
+    LIMIT {MAX_CANDIDATES}
+"""  # noqa: S608  constants of this package
+
+_TOPIC_ROWS: Final = f"""
+    SELECT entry.root, entry.topic, count(*), sum(entry.trust IN ('owner', 'workspace')) FROM entry
+    WHERE {DISPLAYABLE_IN_ROOTS} GROUP BY entry.root, entry.topic
+"""  # noqa: S608  constants of this package
+
+
+class _Candidate(NamedTuple):
+    """An entry with its score, by the catalog; its file is read before it is used."""
+
+    hit: Hit
+    is_pinned: bool
+    score: float
+
+
+class _WordClass(NamedTuple):
+    pattern: re.Pattern[str]
+    weight: float
+
+
+def read_standing(
+    recaller: Recaller, budget: int, deadline: Deadline, exclude: Collection[EntryKey] = ()
+) -> Recalled:
+    """Return the entries that a session starts with; after an error, an empty result that contains the error.
+
+    Args:
+        recaller: searches the memory.
+        budget: maximum tokens of the text; below one: an empty result.
+        deadline: the time limit.
+        exclude: versions of entries that the session already has. If all entries are excluded, the text is
+            empty.
+
+    Cost: a scan of the rows, some 20 µs for each, and reading up to 150 files.
+    """
+
+    def work(reader: RootReader) -> Recalled:
+        if budget < 1:
+            return Recalled()
+        now = recaller.now
+
+        def find_hits() -> list[Hit]:
+            return [each.hit for each in _rank_candidates(recaller, reader, now, deadline)]
+
+        readings = reader.find_and_read(find_hits, _MAX_READ).readings
+        chosen = [part for each in readings if (part := _select_part(each)) is not None]
+        new = [each for each in chosen if each.hit.key not in exclude]
+        if not new and exclude:
+            return Recalled()
+        entries = recaller.build_entries(new, reader)
+        index = _build_index(recaller, reader, now, deadline, {each.hit.key for each in chosen})
+        return build_standing_block(entries, index, budget, create_fence_token(), recaller.count)
+
+    return recaller.run_with_roots(work, None, deadline)
+
+
+def score_text(text: str) -> float:
+    """Return how much a fact helps in every session, by its words.
+
+    The score is positive for instructions, facts about a person and conventions, and negative for occasions.
+
+    Args:
+        text: the fact; letters of any case.
+    """
+    folded = fold(text)
+    score = sum(each.weight for each in _load_classes() if each.pattern.search(folded))
+    return score + (_DIGITS_SCORE if _OCCASION.search(folded) else 0.0)
+
+
+def _rank_candidates(
+    recaller: Recaller, reader: RootReader, now: str, deadline: Deadline
+) -> list[_Candidate]:
+    """Return the candidates, the most useful first."""
+    today = str(compute_local_day(datetime.fromisoformat(now)))
+    values = (json.dumps(list(reader.keys)), now, today)
+    rows = recaller.catalog.rows(_CANDIDATE_ROWS, values, deadline=deadline)
+    found: list[_Candidate] = []
+    newest_first = sorted(rows, key=lambda row: -row[5])
+    for position, (*row, kind, description, sort) in enumerate(newest_first):
+        hit = build_hit(tuple(row))
+        is_pinned = sort.startswith(f"{PINNED_FOLDER}/")
+        score = score_text(description) + _RECENT_SCORE * (1 - position / len(newest_first))
+        score += _FEEDBACK_SCORE if kind == "feedback" else 0.0
+        score += _USER_SCORE if reader.get_scope(hit.key.root) == GLOBAL_SCOPE else 0.0
+        is_allowed = is_pinned or score >= _MIN_SCORE
+        if is_allowed and reader.can_display(hit.key.root, hit.key.rel):
+            found.append(_Candidate(hit, is_pinned, score))
+    return sorted(found, key=lambda each: (not each.is_pinned, -each.score))
+
+
+def _select_part(reading: ReadEntry) -> ReadEntry | None:
+    """Return the part of an entry that a session may start with, by its trust in the ledger; None: no part."""
+    if (owned := reading.owner_part) is not None:
+        return owned
+    is_pinned = fold(reading.hit.key.rel).startswith(f"{PINNED_FOLDER}/")
+    if reading.trust is Trust.WORKSPACE or (is_pinned and reading.trust is not Trust.EXTERNAL):
+        return reading
+    return None
+
+
+def _build_index(
+    recaller: Recaller, reader: RootReader, now: str, deadline: Deadline, chosen: Collection[EntryKey]
+) -> str:
+    """Return a line with the number of entries that are not standing facts, by scope and topic; may be empty."""
+    rows = recaller.catalog.rows(_TOPIC_ROWS, (json.dumps(list(reader.keys)), now), deadline=deadline)
+    left: dict[RootKey, Counter[str]] = {}
+    taken = Counter((key.root, key.rel.rpartition("/")[0]) for key in chosen)
+    for root, topic, entries, trusted in rows:
+        count = entries - taken[RootKey(root), topic]
+        name = shorten(clean_line(topic.partition("/")[0]), _TOPIC_CHARS) if trusted else ""
+        left.setdefault(RootKey(root), Counter())[name] += count
+    parts = [
+        f"{reader.get_scope(root)}: {', '.join(_format_topics(topics))}"
+        for root, topics in left.items()
+        if topics.total() > 0
+    ]
+    return f"Also stored: {'; '.join(parts)}" if parts else ""
+
+
+def _format_topics(topics: Counter[str]) -> Iterator[str]:
+    named = [(topic, count) for topic, count in topics.most_common() if topic and count > 0][:_MAX_TOPICS]
+    yield from (f"{topic} {count}" for topic, count in named)
+    others = topics.total() - sum(count for _, count in named)
+    if others:
+        yield f"{others} others" if named else f"{others} entries"
+
+
+@cache
+def _load_classes() -> tuple[_WordClass, ...]:
+    """Return the classes of `standing.toml`."""
+    tables = load_package_tables("muniment.recall", "standing")
+    return tuple(_WordClass(_compile_class(values), float(values["weight"])) for values in tables.values())
+
+
+def _compile_class(values: dict[str, str]) -> re.Pattern[str]:
+    phrases = [
+        fold(phrase.strip())
+        for name, listed in values.items()
+        if name not in {"why", "weight"}
+        for phrase in listed.split(",")
+    ]
+    return re.compile("|".join(map(_build_expression, dict.fromkeys(phrases))))
+
+
+def _build_expression(phrase: str) -> str:
+    """Return the regular expression of a phrase of `standing.toml`."""
+    start = _SENTENCE_START if phrase.startswith("^") else r"\b"
+    word = re.escape(phrase.strip("^*")).replace("'", "['’]")
+    if is_unspaced(phrase):
+        return word
+    return start + word + (r"" if phrase.endswith("*") else r"\b")
