@@ -10,9 +10,7 @@ import io
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
-
-from muniment.cli.table import TABLE
-from muniment.errors import MunimentError, PlatformUnsupported
+from typing import Any
 
 _NO_RUN = frozenset({"--help", "--in-process"})
 _USAGE = 2
@@ -30,6 +28,11 @@ def main() -> None:
             # If a terminal cannot print a character, the character is escaped; the command does not fail.
             stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:]
+    if arguments == ["recall", "--hook"] and sys.platform == "linux":
+        _answer_hook_by_daemon()
+    from muniment.cli.table import TABLE
+    from muniment.errors import PlatformUnsupported
+
     row = TABLE.get(arguments[0]) if arguments else None
     try:
         if row is not None and row.has_agent and not _NO_RUN & set(arguments):
@@ -50,6 +53,37 @@ def main() -> None:
         from muniment.cli.terminal import print_failure
 
         sys.exit(print_failure(error, as_json="--json" in arguments, prefix="not started"))
+
+
+def _answer_hook_by_daemon() -> None:
+    """Let a daemon answer the event of a coding tool, and exit; return if no daemon can.
+
+    This comes before all other imports, because it needs only a few modules.
+    """
+    from muniment.cli.hook_client import answer_by_daemon, read_event
+
+    event, is_complete = read_event()
+    if is_complete and answer_by_daemon(event):
+        sys.exit(0)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(_ReplayedInput(event)))
+
+
+class _ReplayedInput(io.RawIOBase):
+    """Standard input, beginning with bytes that were already read from it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Copy the next bytes into a buffer, and return their number; 0 at the end."""
+        block = self._data[: len(buffer)] or os.read(0, len(buffer))
+        self._data = self._data[len(block) :]
+        buffer[: len(block)] = block
+        return len(block)
 
 
 def _export_spans() -> AbstractContextManager[None]:
@@ -80,6 +114,8 @@ def _start_zygote() -> None:
     """Start the zygote early, on Linux only. If this fails, the command reports the failure later."""
     if sys.platform != "linux":
         return
+    from muniment.errors import MunimentError
+
     try:
         from muniment.sandbox.fence.pool import get_shared_zygote
 

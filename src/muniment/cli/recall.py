@@ -151,7 +151,7 @@ def _answer_event(flags: MemoryFlags, options: HookOptions, deadline: Deadline) 
     except OSError:
         raise ConfigInvalid("invalid event on standard input: it cannot be read") from None
     with _open_recaller(_select_workspace(flags, event), options, can_ask=False) as (context, recaller):
-        memory = HookMemory(context.state, recaller, context.standing_tokens, context.advice)
+        memory = HookMemory(context, recaller)
         yield answer_event(event, memory, options, deadline)
 
 

@@ -180,7 +180,7 @@ class FleetNode(ServingCore):
             self._opened = opened.pop_all()
 
     def _prepare(self) -> None:
-        settings, options = self._settings, self._options
+        settings, options = self.settings, self._options
         create_private_directory(settings.state)
         self._key = read_key(settings.state)
         self._operator_token = load_owner_token(settings.state)

@@ -349,6 +349,13 @@ class ServedWorkspace(RecallSource, Protocol):
         """Return the name of each scope by the key of its root; empty if the scopes are unknown."""
 
 
+class HookEndpoint(Protocol):
+    """Answers the events of coding tools. `routes` imports the implementation by name."""
+
+    def close(self) -> None:
+        """Wait for the running answer, and close all memories."""
+
+
 class McpEndpoint(Protocol):
     """The MCP sessions of a daemon. `routes` imports the implementation by name."""
 
@@ -365,6 +372,7 @@ class ServedCore:
         metrics: the counters.
         recalls: the recalls of clients; set once the core is open.
         mcp: the MCP sessions; set after the first request for one.
+        hooks: answers the events of coding tools; set after the first event.
         open_paths: paths that need no token.
         workspaces: the workspaces of this machine, by key.
         read_slots: slots for reads of the memory by clients.
@@ -373,6 +381,7 @@ class ServedCore:
     recalls: Recalls
     _ledger_reader: Ledger
     mcp: McpEndpoint | None = None
+    hooks: HookEndpoint | None = None
     open_paths: frozenset[str] = frozenset()
     workspaces: Mapping[str, Workspace] = MappingProxyType({})
     _is_draining = False
@@ -590,6 +599,7 @@ class ServingCore(ServedCore, ABC):
     Attributes:
         model: the model that files the facts.
         page_access: access to the page.
+        settings: the settings of the daemon.
         epoch: id of the series of events, see `Stream`; set once the core is open.
     """
 
@@ -597,7 +607,7 @@ class ServingCore(ServedCore, ABC):
 
     def __init__(self, settings: Settings, model: Model) -> None:
         super().__init__(Metrics())
-        self._settings, self.model, self.page_access = settings, model, PageAccess()
+        self.settings, self.model, self.page_access = settings, model, PageAccess()
         self._opened = AsyncExitStack()
         self._operation_threads = ThreadPoolExecutor(MAX_OWNER_OPERATIONS, "owner")
         self._operations: dict[asyncio.Future[Any], Cancel] = {}
@@ -686,7 +696,7 @@ class DaemonCore(ServingCore):
             self._loop = asyncio.get_running_loop()
             self.recalls = Recalls(self.metrics)
             opened.push_async_callback(self._end_threads)
-            self.state = opened.enter_context(await asyncio.to_thread(open_state, self._settings))
+            self.state = opened.enter_context(await asyncio.to_thread(open_state, self.settings))
             self._ledger_reader = self.state.open_reader()
             opened.callback(self._ledger_reader.close)
             self.tokens = Tokens(self.state, self._ledger_reader)
@@ -801,7 +811,7 @@ class DaemonCore(ServingCore):
         """
         if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
             return ""
-        lookup = partial(_find_project_key, self._settings.home, unsafe_path, served_key)
+        lookup = partial(_find_project_key, self.settings.home, unsafe_path, served_key)
         finders = self._served_finder if served_key else self._finders
         try:
             return await asyncio.wait_for(self._loop.run_in_executor(finders, lookup), FIND_SECONDS)
@@ -865,7 +875,7 @@ class DaemonCore(ServingCore):
         return self.stream
 
     async def _add_workspace(self, directory: Path, opened: AsyncExitStack) -> None:
-        workspace = create_workspace(directory, self._settings, self.state, in_process=self._in_process)
+        workspace = create_workspace(directory, self.settings, self.state, in_process=self._in_process)
         if (existing := self.workspaces.get(workspace.key)) is not None:
             if existing.path == workspace.path:
                 raise ConfigInvalid(f"duplicate workspace {workspace.path}: list it once")

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import BaseModel
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from muniment import types as contract
 from muniment.cancelling import Cancel
@@ -42,7 +42,17 @@ from muniment.server.contract import (
 from muniment.server.core import DaemonCore
 from muniment.server.entries import ENTRY_OPERATIONS
 from muniment.server.guard import HELLO, LOOPBACK, PEER
-from muniment.server.http import BASE, MCP, Call, Endpoint, Operation, Parameter, build_response, read_body
+from muniment.server.http import (
+    BASE,
+    JSON,
+    MCP,
+    Call,
+    Endpoint,
+    Operation,
+    Parameter,
+    build_response,
+    read_body,
+)
 from muniment.server.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING, SubmitResult
 from muniment.server.lane_tasks import NewTask
 from muniment.server.owner import OWNER_OPERATIONS
@@ -380,6 +390,12 @@ EPOCH: Final = "X-Qwen-Event-Epoch"
 ORIGINAL_SCOPES: Final = ("user", "project")
 """Scopes that a client of the original contract (`qwen serve`) may use, if the capabilities list them."""
 
+HOOK: Final = "/hook"
+"""Path of the events of coding tools."""
+
+ANSWER: Final = "X-Muniment-Answer"
+"""Header with the name of an answer, with which a client confirms that it printed the answer."""
+
 _LISTEN: Final = "subscriptions/listen"
 
 
@@ -536,6 +552,48 @@ async def mcp(call: Call) -> Response:
     return response
 
 
+_DIRECTORY: Final = Parameter(
+    "directory", "query", "The absolute path of the directory in which the tool runs.", is_required=True
+)
+
+
+@Operation(
+    "POST",
+    HOOK,
+    JSON,
+    ("bad_arguments", "workspace_draining"),
+    parameters=(_DIRECTORY,),
+    is_owner_only=True,
+    is_global=True,
+)
+async def hook(call: Call) -> Response:
+    """Answer an event of a coding tool, as `muniment recall --hook` does in a directory."""
+    event, hooks = await call.json(), await _load_hooks(call)
+    directory = call.request.query_params.get("directory", "")
+    response, name = await hooks.answer(event, directory)
+    return JSONResponse(response, headers={ANSWER: name})
+
+
+@Operation("POST", f"{HOOK}/confirm", JSON, ("workspace_draining",), is_owner_only=True, is_global=True)
+async def confirm_hook(call: Call) -> Response:
+    """Confirm that an answer was printed, so that its session does not receive the entries again."""
+    await (await _load_hooks(call)).confirm(call.request.headers.get(ANSWER, ""))
+    return JSONResponse({})
+
+
+async def _load_hooks(call: Call) -> Any:
+    """Return the object that answers events; create it at the first event."""
+    if not isinstance(call.core, DaemonCore):
+        raise HttpProblem("not_found")
+    loaded = await asyncio.to_thread(
+        importlib.import_module, "muniment.integrations.coding_tools.hook_server"
+    )
+    call.core.require_open()
+    if call.core.hooks is None:
+        call.core.hooks = loaded.HookServer(call.core.settings)
+    return call.core.hooks
+
+
 @Operation(
     "POST",
     "/ui",
@@ -560,7 +618,7 @@ OPERATIONS: Final = (
     recall,
     *OWNER_OPERATIONS,
     *ENTRY_OPERATIONS,
-    *(follow, capabilities, hello, health, _HEALTH, ready, open_ui, metrics),
+    *(follow, capabilities, hello, health, _HEALTH, ready, hook, confirm_hook, open_ui, metrics),
 )
 """All operations of the daemon, except `describe_api` in `service` and those of `MCP_OPERATIONS`."""
 

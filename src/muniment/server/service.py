@@ -535,6 +535,8 @@ class Daemon:
                 if self.core.mcp is not None:
                     await self.core.mcp.stop()  # Before the server ends, because it waits for open requests.
             finally:
+                if self.core.hooks is not None:
+                    await asyncio.to_thread(self.core.hooks.close)
                 self.core.disconnect_followers()
                 await self._opened.aclose()
             events.emit("daemon_stopped", at_rest=at_rest, pid=os.getpid())

@@ -35,6 +35,7 @@ from muniment.errors import ConfigInvalid
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath
+from muniment.operations.job_context import JobContext
 from muniment.recall.recaller import Recaller
 from muniment.recall.standing import read_standing
 from muniment.store.injected import HookSession
@@ -82,8 +83,8 @@ _STANDING_KEY: Final = EntryKey(RootKey(""), RelPath("standing"), digest(b"stand
 class HookOptions(NamedTuple):
     """The limits of a recall, the ids to exclude, and the only scope to search (None: all scopes)."""
 
-    limit: int
-    budget: int
+    limit: int = 5
+    budget: int = 2_000
     exclude: Sequence[str] = ()
     scope: str | None = None
 
@@ -92,16 +93,12 @@ class HookMemory(NamedTuple):
     """The memory that answers events.
 
     Attributes:
-        state: has the ledger with the records of sessions.
+        context: the memory; a session receives its `advice` once.
         recaller: searches the memory.
-        standing_tokens: maximum tokens of the standing context; 0: there is none.
-        advice: notices for the user, which a session receives once.
     """
 
-    state: State
+    context: JobContext
     recaller: Recaller
-    standing_tokens: int
-    advice: tuple[str, ...] = ()
 
 
 class HookAnswer(NamedTuple):
@@ -156,7 +153,7 @@ class _EventAnswerer:
         self, event: dict[str, Any], memory: HookMemory, options: HookOptions, deadline: Deadline
     ) -> None:
         self._event, self._memory, self._options, self._deadline = event, memory, options, deadline
-        self._session = _find_session(event, memory.state)
+        self._session = _find_session(event, memory.context.state)
         self._injected: list[EntryKey] = []
         self._recalled: list[Recalled] = []
 
@@ -215,7 +212,7 @@ class _EventAnswerer:
         Args:
             repeats: return it in every case, and completely.
         """
-        tokens = self._memory.standing_tokens
+        tokens = self._memory.context.standing_tokens
         injected = () if repeats else self._read_injected()
         if tokens < 1 or _STANDING_KEY in injected:
             return ""
@@ -230,11 +227,14 @@ class _EventAnswerer:
 
     def _take_notes(self) -> str:
         """Return the notices that the session has not received, and mark them as injected."""
-        keys = [EntryKey(RootKey(""), RelPath("note"), digest(each.encode())) for each in self._memory.advice]
+        keys = [
+            EntryKey(RootKey(""), RelPath("note"), digest(each.encode()))
+            for each in self._memory.context.advice
+        ]
         if set(keys) <= set(self._read_injected()):
             return ""
         self._injected += keys
-        return "\n".join(f"note: {clean_foreign_line(each)}" for each in self._memory.advice)
+        return "\n".join(f"note: {clean_foreign_line(each)}" for each in self._memory.context.advice)
 
     def _recall(self, prompt: str, before: Sequence[str]) -> str:
         """Return the entries that help with a prompt, without those that the session has.

@@ -1,0 +1,132 @@
+"""Answer the events of coding tools in the daemon, for `muniment.cli.hook_client`.
+
+- D1. Only the owner may send events. The answer is that of `muniment recall --hook` in the same directory.
+- D2. What a session received is recorded only after the client has confirmed that it printed the answer.
+- D3. At most `MAX_MEMORIES` memories are open, and at most `MAX_UNCONFIRMED` answers wait for a confirmation;
+  the oldest ones are dropped.
+- D4. Events are answered one after the other, on one thread. A client that gets no answer in time answers the
+  event itself.
+
+The module is separate from `hook`, because `muniment recall --hook` runs without a daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Final
+
+from muniment.errors import BadArguments, PathEscape
+from muniment.integrations.coding_tools.hook import (
+    HOOK_SECONDS,
+    HookAnswer,
+    HookMemory,
+    HookOptions,
+    answer_event,
+)
+from muniment.kernel.cancel import Deadline
+from muniment.opening import create_recaller, open_context
+from muniment.operations.job_context import JobContext
+from muniment.settings import Settings
+from muniment.workspaces.projects import find_project
+
+MAX_MEMORIES: Final = 8
+"""Maximum number of open memories; each takes about 2 MB and a few descriptors."""
+
+MAX_UNCONFIRMED: Final = 64
+"""Maximum number of answers that wait for a confirmation."""
+
+
+class HookServer:
+    """Answers events for any directory of this user. Belongs to one event loop; close it when done.
+
+    Args:
+        settings: the settings of the daemon.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._thread = ThreadPoolExecutor(1, "hook")
+        self._memories: OrderedDict[str, tuple[HookMemory, ExitStack]] = OrderedDict()
+        self._unconfirmed: OrderedDict[str, Callable[[], None]] = OrderedDict()
+
+    async def answer(self, event: dict[str, Any], directory: str) -> tuple[dict[str, Any], str]:
+        """Return the answer to an event, and the name with which the client confirms it.
+
+        Args:
+            event: the event.
+            directory: the absolute path of the directory in which the tool runs.
+
+        Raises:
+            MunimentError: the event is invalid, or the memory cannot be read.
+        """
+        answer = await self._run(lambda: self._answer(event, directory))
+        name = secrets.token_hex(16)
+        self._unconfirmed[name] = answer.record
+        while len(self._unconfirmed) > MAX_UNCONFIRMED:
+            self._unconfirmed.popitem(last=False)
+        return answer.response, name
+
+    async def confirm(self, name: str) -> None:
+        """Record what the session of an answer received; do nothing if the answer is unknown.
+
+        Raises:
+            MunimentError: the ledger cannot be written.
+        """
+        record = self._unconfirmed.pop(name, None)
+        if record is not None:
+            await self._run(record)
+
+    def close(self) -> None:
+        """Wait for the running answer, and close all memories."""
+        self._thread.shutdown()
+        for _, opened in self._memories.values():
+            opened.close()
+        self._memories.clear()
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _answer(self, event: dict[str, Any], directory: str) -> HookAnswer:
+        deadline = Deadline(time.monotonic() + HOOK_SECONDS)
+        return answer_event(event, self._open_memory(directory), HookOptions(), deadline)
+
+    def _open_memory(self, directory: str) -> HookMemory:
+        """Return the memory of a directory; open it if it is not open, or if a root was replaced or is missing."""
+        if not os.path.isabs(directory):  # noqa: PTH117  as a text
+            raise BadArguments("invalid directory; use an absolute path")
+        path = Path(directory)
+        key = find_project(self._settings.home, path).key
+        if key in self._memories:
+            memory, opened = self._memories.pop(key)
+            if _is_current(memory.context):
+                self._memories[key] = memory, opened
+                return memory
+            opened.close()
+        with ExitStack() as resources:
+            context = resources.enter_context(
+                closing(open_context(self._settings, path, create=False, is_reader=True))
+            )
+            recaller = resources.enter_context(closing(create_recaller(context)))
+            memory = HookMemory(context, recaller)
+            self._memories[key] = memory, resources.pop_all()
+        if len(self._memories) > MAX_MEMORIES:
+            _, (_, oldest) = self._memories.popitem(last=False)
+            oldest.close()
+        return memory
+
+
+def _is_current(context: JobContext) -> bool:
+    """Return whether all scopes have a directory, and no directory was replaced since it was opened."""
+    try:
+        context.select_scopes(None)
+    except PathEscape:
+        return False
+    return len(context.roots) == len(context.policy.scopes)
