@@ -44,6 +44,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
+from muniment.store.handles import CROCKFORD, ULID
 from muniment.store.ledger import Run, find_source, is_current
 from muniment.store.passages import TextTrust, read_text_trust
 from muniment.store.rows import AssessFile, Assessment
@@ -67,8 +68,6 @@ SEE: Final = "see"
 NO_RELATIONS: Final[Mapping[str, object]] = MappingProxyType({})
 
 _MAX_MILLISECONDS: Final = 2**48 - 1
-_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_ULID: Final = re.compile(f"[0-7][{_CROCKFORD}]{{25}}")
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 
@@ -88,7 +87,7 @@ def encode_ulid(milliseconds: int, randomness: bytes) -> str:
     if not 0 <= milliseconds <= _MAX_MILLISECONDS or len(randomness) != ULID_RANDOM_BYTES:
         raise ValueError(f"a ULID needs 48 bits of time and {ULID_RANDOM_BYTES} bytes of randomness")
     number = int.from_bytes(milliseconds.to_bytes(6, "big") + randomness, "big")
-    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+    return "".join(CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def generate_ulid() -> str:
@@ -159,7 +158,7 @@ def _parse_identity(muniment: Mapping[str, object]) -> tuple[str | None, str | N
     """Return id and creation time in the provenance of an entry; None for each missing or invalid one."""
     identity, created = muniment.get("id"), muniment.get("created")
     return (
-        identity if isinstance(identity, str) and _ULID.fullmatch(identity) else None,
+        identity if isinstance(identity, str) and ULID.fullmatch(identity) else None,
         created if isinstance(created, str) and _is_time(created) else None,
     )
 

@@ -23,6 +23,7 @@ from muniment.types.documents import (
     WireDocument,
     select_members,
 )
+from muniment.types.entries import RecalledEntry
 from muniment.types.keys import EntryKey
 
 MAX_RETAINED: Final = 100
@@ -461,23 +462,6 @@ class TaskList(WireDocument):
 
 
 # -- recalls -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecalledEntry(WireDocument):
-    """An entry that recall found because it helps with a message."""
-
-    noun = "a recalled entry"
-    id: Annotated[str, "The value for `exclude`: the path, and a digest of the current text."]
-    path: str
-    name: str
-    trust: Annotated[Trust, "The trust of the author of the entry."]
-    at: Annotated[str, "The time when the entry was written."]
-    text: Annotated[str, "The part of the entry that the text of the whole response contains."]
-    ended: Annotated[str | None, "If the entry no longer applies: the last day on which it applied."] = None
-    key: Annotated[EntryKey | None, "The identifier of this version of the entry.", OpaqueType()] = field(
-        default=None, metadata=LOCAL
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
