@@ -28,7 +28,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.operations.entries import build_file_text
 from muniment.operations.job import EDIT, choose_task_id, commit_edit, create_commit_options, create_run
 from muniment.operations.job_context import JobContext, is_visible
-from muniment.operations.naming import choose_path
+from muniment.operations.naming import choose_path, is_name_generated
 from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
 from muniment.recall.context import PINNED_FOLDER
 from muniment.store.commit import CommitOptions, grant_listed_files
@@ -274,7 +274,7 @@ def _create_commit_options(
     run = create_run(context, EDIT, choose_task_id(EDIT, None), Trust.OWNER, PERSON)
 
     def stamp_change(data: bytes, _base: bytes | None, path: CanonicalPath, committing_run: Run) -> bytes:
-        return stamp_entry(data, before, path, committing_run)
+        return stamp_entry(data, before, path, committing_run, is_name_new=is_name_generated(data, path))
 
     return replace(
         create_commit_options(context, run, context.start_deadline(cancel), rule),

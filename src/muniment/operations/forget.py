@@ -18,9 +18,10 @@
    query in the same form, apart from question words, articles and auxiliary verbs. Either both or neither of
    query and entry must contain a negation. Otherwise the result lists near entries.
 6. If there are more than `max_forget` matches, the query is too broad, and nothing is removed.
-7. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If a
-   file changed in the meantime, the job is repeated once. A dry run writes nothing. A request with the digest
-   of a preview removes exactly what the preview listed, or nothing.
+7. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If
+   its name repeats the removed text, it is renamed (`operations/naming.py`). If a file changed in the
+   meantime, the job is repeated once. A dry run writes nothing. A request with the digest of a preview
+   removes exactly what the preview listed, or nothing.
 
 After a failure of any kind nothing is removed. `undo` restores forgotten entries until they are erased.
 """
@@ -74,6 +75,7 @@ from muniment.operations.matching import (
     iterate_innermost,
     match_entry,
 )
+from muniment.operations.naming import choose_path, describe_renames
 from muniment.operations.removals import (
     check_preview,
     compute_preview_digest,
@@ -292,13 +294,15 @@ def _run_attempt(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[S
     removed = tuple(match.removed for match in matches)
     digest = compute_preview_digest(context, KIND, [change_set])
     check_preview(task.request.digest, digest, is_dry=task.is_dry)
-    done = commit(
-        [change_set],
-        replace(task.create_commit_options(task.retain_trust), is_reviewed=task.trust is Trust.OWNER),
+    options = replace(
+        task.create_commit_options(task.retain_trust),
+        rename_replaced=choose_path,
+        is_reviewed=task.trust is Trust.OWNER,
     )
+    done = commit([change_set], options)
     if (earlier := task.find_faster_commit(done)) is not None:
         return _create_repeated_result(task, earlier)
-    task.notes += done.notes
+    task.notes += [*done.notes, *describe_renames(done.changes)]
     verb = "would forget" if task.is_dry else "forgot"
     return replace(
         task.create_result(),

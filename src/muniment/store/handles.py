@@ -1,4 +1,4 @@
-"""Handles: short names of entries that stay the same if an entry is renamed or its text changes. Pure.
+"""Identify entries, also after a rename: by their id, and by a handle, a short name built from it. Pure.
 
 H1 A handle is computed from the id in the front matter of an entry. An entry without an id has a handle of
    its path, until Muniment writes the entry and gives it an id.
@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from muniment.content.entry import Entry
+from muniment.content.entry import Entry, parse
+from muniment.kernel.change import FileChange
 from muniment.kernel.path import CanonicalPath
 
 HANDLE_CHARS: Final = 5
@@ -35,6 +37,31 @@ _ALPHABET: Final = "0123456789bcdfghjkmnpqrstvwxyz"
 _PREFIX: Final = re.compile(f"[{_ALPHABET}]{{{MIN_HANDLE_CHARS},{HANDLE_CHARS}}}")
 
 
+def read_entry_id(entry: Entry) -> str:
+    """Return the id in the front matter of an entry, or "". It proves nothing: any author can write it."""
+    identity = (entry.muniment or {}).get("id")
+    return identity if isinstance(identity, str) and ULID.fullmatch(identity) is not None else ""
+
+
+def find_renames(changes: Iterable[FileChange]) -> dict[CanonicalPath, CanonicalPath]:
+    """Return the new paths of entries that one change set renames, each with the old path.
+
+    An entry is renamed if a file with its id is removed, and a file with this id is created.
+    """
+    items = list(changes)
+    removed = {
+        read_entry_id(parse(each.before)): each.path
+        for each in items
+        if each.after is None and each.before is not None
+    }
+    created = {
+        each.path: read_entry_id(parse(each.after))
+        for each in items
+        if each.base is None and each.after is not None
+    }
+    return {path: removed[identity] for path, identity in created.items() if removed.get(identity)}
+
+
 def read_handle(entry: Entry, path: CanonicalPath) -> str:
     """Return the handle of an entry.
 
@@ -42,10 +69,7 @@ def read_handle(entry: Entry, path: CanonicalPath) -> str:
         entry: the parsed file.
         path: its path, which is used if the entry has no valid id.
     """
-    identity = (entry.muniment or {}).get("id")
-    return build_handle(
-        identity if isinstance(identity, str) and ULID.fullmatch(identity) is not None else path.text
-    )
+    return build_handle(read_entry_id(entry) or path.text)
 
 
 def build_handle(identity: str) -> str:

@@ -90,6 +90,7 @@ class Change:
         sha256_before: digest of the old content; None for a new file.
         sha256_after: digest of the new content; None for a deleted file.
         superseded: the outdated entry that a fact replaced at this path; None if the fact replaced no entry.
+        renamed_from: for a created file: the path that its entry had before; None if the entry is new.
     """
 
     path: str
@@ -97,6 +98,7 @@ class Change:
     sha256_before: Digest | None
     sha256_after: Digest | None
     superseded: SupersededEntry | None = None
+    renamed_from: str | None = None
 
 
 def list_superseded(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
