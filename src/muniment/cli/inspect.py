@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muniment.cli.command import Report, command, open_command_context
-from muniment.cli.options import MemoryFlags
+from muniment.cli.options import ENTRY_HELP, MemoryFlags
 from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line, decode, escape_invisible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
@@ -115,22 +115,22 @@ def show(
     *,
     path: Annotated[
         str,
-        typer.Argument(
-            help="An entry, such as user/editor/dark-mode.md, or ENTRY@TASK for its text after a task."
-        ),
+        typer.Argument(help=f"{ENTRY_HELP} ENTRY@TASK prints its text after a task."),
     ],
     where: MemoryFlags,
 ) -> Report | None:
     """Print an entry."""
+    from muniment.operations.visibility import resolve_for_owner
+
     entry_path, separator, task = path.rpartition("@")
     if not separator or task.endswith(FILE_SUFFIX):  # A file name may contain an @.
         entry_path, task = path, ""
     with open_command_context(where) as context:
-        found = context.resolve_path(entry_path)
+        found = resolve_for_owner(context, entry_path)
         if task:
             from muniment.operations.review import read_content
 
-            data = read_content(context, entry_path, task)
+            data = read_content(context, found.text, task)
         else:
             data = context.read_file(found)
     if data is None:
@@ -188,7 +188,7 @@ def _report_index(result: IndexResult, done: str) -> Report:
 @command("not saved")
 def edit(
     *,
-    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
     where: MemoryFlags,
 ) -> Report:
     """Edit an entry in your editor.
@@ -196,10 +196,11 @@ def edit(
     When you close the editor, the new text is committed with your trust, `owner`.
     """
     from muniment.operations.edit import check_editable, replace_text
+    from muniment.operations.visibility import resolve_for_owner
 
     with open_command_context(where) as context:
         editor = _find_editor()
-        found = context.resolve_path(path)
+        found = resolve_for_owner(context, path)
         check_editable(context, found)
         before = context.read_file(found)
         directory = Path(tempfile.mkdtemp(prefix="muniment-edit-"))
@@ -228,7 +229,7 @@ def edit(
 @command("not pinned")
 def pin(
     *,
-    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
     where: MemoryFlags,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
 ) -> Report:

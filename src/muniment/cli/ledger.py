@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muniment.cli.command import Report, command, load_settings, open_command_context
-from muniment.cli.options import MemoryFlags
+from muniment.cli.options import ENTRY_HELP, MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -86,7 +86,7 @@ def _format_step(step: CommittedStep) -> str:
 @command("not explained")
 def why(
     *,
-    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
     where: MemoryFlags,
 ) -> Report:
     """Show the origin of an entry.

@@ -22,6 +22,9 @@ from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, find_segment_
 TITLES_KEY: Final = "titles"
 """Key in the provenance of an entry for the mark that `build_title_mark` returns."""
 
+NAME_KEY: Final = "named"
+"""Key in the provenance of an entry for the mark that `build_name_mark` returns."""
+
 TITLE_CHARS: Final = 80
 """Maximum number of characters of a title: one line of an index."""
 
@@ -50,6 +53,7 @@ _LEAD_IN: Final = re.compile(
     r"\A(?:(?:please\s+)?(?:remember|note)(?:\s+that\b|\s*:)|fyi\s*[:,]?|btw\s*,?)\s+", re.IGNORECASE
 )
 _MARKER: Final = re.compile(r"\A\s*(?:[-*+>]|\#{1,6}|\d{1,3}[.)]|`{3}\w*)\s+")
+_NUMBER: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
 _SCHEME: Final = re.compile(r"\b(?:https?|ftp)://(?:www\.)?(?=\w)", re.IGNORECASE)
 _EMPHASIS: Final = re.compile(
     r"(?<![\w*_`])(\*{1,3}|_{1,3}|`{1,2})(?=[^\s*_`])([^*_`\n]*[^\s*_`])\1(?![\w*_`])"
@@ -127,6 +131,31 @@ def read_current_titles(entry: Entry, rel: RelPath | str) -> Titles:
     return Titles(
         derived.name if marks[0] == _digest(stored.name) else stored.name,
         derived.description if marks[1] == _digest(stored.description) else stored.description,
+    )
+
+
+def build_name_mark(stem: str) -> str:
+    """Return a mark that records that no person chose the name of a file.
+
+    Args:
+        stem: the name without suffix.
+    """
+    return _digest(stem)
+
+
+def is_name_unchosen(entry: Entry, stem: str) -> bool:
+    """Return whether an entry has the mark of `build_name_mark` for its present name.
+
+    The mark proves nothing: at worst, a chosen name is replaced.
+    """
+    return (entry.muniment or {}).get(NAME_KEY) == _digest(stem)
+
+
+def is_generated_name(text: str, stem: str) -> bool:
+    """Return whether code generated a name from a text; the name may end in a number or a digest."""
+    return any(
+        stem.startswith(generated) and _NUMBER.fullmatch(stem[len(generated) :]) is not None
+        for generated in (build_slug(derive_title(text), text), build_anonymous_slug(text))
     )
 
 

@@ -49,7 +49,8 @@ from muniment.kernel.root import Kind
 from muniment.operations.entries import Entries, StoredEntry
 from muniment.operations.job import log_retry_or_raise
 from muniment.sandbox.sandbox import WAIT_SECONDS
-from muniment.store.trust import read_entry_created, read_entry_id
+from muniment.store.handles import read_entry_id
+from muniment.store.trust import read_entry_created
 
 try:
     from langgraph.store.base import (

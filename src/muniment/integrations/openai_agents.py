@@ -34,7 +34,9 @@ from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.names import MAX_RECALLED
 from muniment.operations.entries import Entries
+from muniment.operations.visibility import Reader, Visibility
 from muniment.policy.frozen import Frozen
+from muniment.store.handles import parse_handle
 from muniment.types import ForgetRequest, ForgetResult
 
 try:
@@ -85,11 +87,13 @@ class _Recall(_Tool):
 class _Show(_Tool):
     """Read one complete entry of the memory."""
 
-    path: Annotated[str, Field(max_length=MAX_PATH_BYTES, description="as returned by recall")]
+    path: Annotated[str, Field(max_length=MAX_PATH_BYTES, description="path or handle, as in recall")]
 
-    def execute(self, memory: Memory, _: Trust, _cancel: Cancel) -> str:
-        entries = Entries(memory.context)
-        path, _kind = entries.resolve(self.path, Verb.READ)
+    def execute(self, memory: Memory, trust: Trust, _cancel: Cancel) -> str:
+        entries, text = Entries(memory.context), self.path
+        if parse_handle(text) is not None:
+            text = Visibility(memory.context, Reader(trust)).resolve_entry(text, recallable_only=True).text
+        path, _kind = entries.resolve(text, Verb.READ)
         stored = entries.read(path)
         return quote_as_data(f"{path.text} (trust: {stored.trust})\n{stored.entry.body}")
 

@@ -51,16 +51,19 @@ from muniment.events import span
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.operations.findings import DuplicateGroup, Findings
 from muniment.operations.job import Job, determine_status, log_end, log_retry_or_raise, use_or_create_cancel
 from muniment.operations.job_context import JobContext, LoadedEntry
+from muniment.operations.naming import choose_path, is_name_generated
 from muniment.operations.removals import check_preview, compute_preview_digest, list_expired, list_topics
 from muniment.store.audit import timestamp
 from muniment.store.commit import CommitResult, commit
 from muniment.store.erase import is_erased_text
-from muniment.store.ledger import CommitRow, find_commit
-from muniment.store.trust import TrustDecision, is_risky, read_entry_id, stamp_entry
-from muniment.types import Counts, DreamRequest, DreamResult
+from muniment.store.handles import read_entry_id
+from muniment.store.ledger import CommitRow, Run, find_commit
+from muniment.store.trust import TrustDecision, is_risky, stamp_entry
+from muniment.types import Change, Counts, DreamRequest, DreamResult
 
 KIND: Final = "dream"
 
@@ -157,10 +160,12 @@ def _run_dream(task: _DreamJob) -> DreamResult:
 def _create_repeated_result(task: _DreamJob, done: CommitRow) -> DreamResult:
     """Return the result of a task that committed earlier, from its commit in the ledger."""
     known = done.known_changes
-    removed = {change.path for change in known if change.kind == "delete"}
+    removed, renamed = _list_removed(known)
     expired = list_expired(task.context, done)
     counts = Counts(
-        merged=len(removed - expired), removed_expired=len(expired), rewritten=len(known) - len(removed)
+        merged=len(removed - expired),
+        removed_expired=len(expired),
+        rewritten=len(known) - len(removed) - len(renamed),
     )
     task.notes = list(done.notes)
     return replace(
@@ -188,13 +193,18 @@ def _run_attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
     options = replace(
         task.create_commit_options(task.decide_trust),
         run=replace(task.create_run(), at=now),
-        stamp=stamp_entry,
+        stamp=_stamp_entry,
+        rename_replaced=choose_path,
     )
     done = commit(steps, replace(options, is_attended=task.request.attended))
     if (earlier := task.find_faster_commit(done)) is not None:
         return _create_repeated_result(task, earlier)
     task.notes += done.notes
     return replace(_create_result(task, found, done), digest=digest if task.is_dry else None)
+
+
+def _stamp_entry(data: bytes, before: bytes | None, path: CanonicalPath, run: Run) -> bytes:
+    return stamp_entry(data, before, path, run, is_name_new=is_name_generated(data, path))
 
 
 def _query_merge_steps(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
@@ -247,7 +257,7 @@ def _count_bytes(step: ChangeSet) -> int:
 
 def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResult) -> DreamResult:
     """Return the result of a dream, from the findings of each scope and the result of the commit."""
-    removed = {change.path for change in done.changes if change.kind == "delete"}
+    removed, renamed = _list_removed(done.changes)
     expired = {loaded.path.text for each in found for loaded in each.expired} & removed
     groups = [
         tuple(path for path in _list_paths(group) if path not in removed)
@@ -264,7 +274,7 @@ def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResul
         broken_links=sum(each.broken_links for each in found),
         merged=len(removed) - len(expired),
         removed_expired=len(expired),
-        rewritten=len(done.changes) - len(removed),
+        rewritten=len(done.changes) - len(removed) - len(renamed),
         left=sum(each.allowance.left for each in found),
         rejected=done.rejected,
     )
@@ -280,6 +290,12 @@ def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResul
         touched_topics=() if commit_row is None else list_topics(commit_row.changes),
         touched_scopes=() if task.is_dry else done.touched_scopes,
     )
+
+
+def _list_removed(changes: Collection[Change]) -> tuple[set[str], set[str]]:
+    """Return the paths of the entries that some changes remove, and the old paths of those they rename."""
+    renamed = {change.renamed_from for change in changes if change.renamed_from is not None}
+    return {change.path for change in changes if change.kind == "delete"} - renamed, renamed
 
 
 def _list_paths(group: Sequence[LoadedEntry]) -> tuple[str, ...]:

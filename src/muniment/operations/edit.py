@@ -28,8 +28,8 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.operations.entries import build_file_text
 from muniment.operations.job import EDIT, choose_task_id, commit_edit, create_commit_options, create_run
 from muniment.operations.job_context import JobContext, is_visible
-from muniment.operations.naming import choose_path
-from muniment.operations.visibility import Reader, Visibility
+from muniment.operations.naming import choose_path, is_name_generated
+from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
 from muniment.recall.context import PINNED_FOLDER
 from muniment.store.commit import CommitOptions, grant_listed_files
 from muniment.store.ledger import Run
@@ -62,7 +62,7 @@ def edit_entry(
 
     Args:
         context: the memory; the caller closes it.
-        unsafe_path: the path of an entry, or its address.
+        unsafe_path: the path of an entry, its address or its handle.
         text: the new text, without front matter.
         read_digest: the digest of the file that the caller read; None: do not check that it is unchanged.
         dry_run: judge and report; commit nothing.
@@ -77,7 +77,7 @@ def edit_entry(
         PathEscape, Refusal, ToolError: the path is invalid, or its file is not a readable text.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
-    path = context.resolve_path(unsafe_path)
+    path = resolve_for_owner(context, unsafe_path)
     check_editable(context, path)
     before = context.read_file(path)
     if read_digest is not None and read_digest != digest(before):
@@ -177,7 +177,7 @@ def toggle_pin(
 
     Args:
         context: the memory; the caller closes it.
-        unsafe_path: the path of an entry, or its address.
+        unsafe_path: the path of an entry, its address or its handle.
         recallable_only: the caller is a program: treat an entry that no recall may return as missing.
         dry_run: judge and report; commit nothing.
         cancel: cancels the call, before anything is written.
@@ -189,7 +189,9 @@ def toggle_pin(
         StoreConflict: the entry changed in the meantime.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
-    path = context.resolve_path(unsafe_path)
+    path = Visibility(context, Reader(Trust.OWNER)).resolve_entry(
+        unsafe_path, recallable_only=recallable_only
+    )
     rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED_FOLDER}/{path.rel}"
     new_path = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, context.policy.scopes)
     if not _can_see_move(context, path, new_path, recallable_only=recallable_only):
@@ -272,7 +274,7 @@ def _create_commit_options(
     run = create_run(context, EDIT, choose_task_id(EDIT, None), Trust.OWNER, PERSON)
 
     def stamp_change(data: bytes, _base: bytes | None, path: CanonicalPath, committing_run: Run) -> bytes:
-        return stamp_entry(data, before, path, committing_run)
+        return stamp_entry(data, before, path, committing_run, is_name_new=is_name_generated(data, path))
 
     return replace(
         create_commit_options(context, run, context.start_deadline(cancel), rule),

@@ -37,8 +37,8 @@ from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.operations.job import Job
 from muniment.operations.job_context import LoadedEntry, find_removal_obstacle, is_visible, load_entry
+from muniment.store.handles import read_entry_id
 from muniment.store.ledger import read_history
-from muniment.store.trust import read_entry_id
 from muniment.store.upkeep import open_view
 from muniment.types import RetainedEntry
 

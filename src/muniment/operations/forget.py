@@ -1,8 +1,8 @@
 """Forget: remove the entries and list items that a query matches, and no other byte.
 
 1. The query is checked: a query without a significant word is rejected.
-2. The path of an entry matches that entry, without a query to a model. For other queries code searches the
-   files themselves; the full-text rows of the catalog only show which files need not be read.
+2. The path or the handle of an entry matches that entry, without a query to a model. For other queries code
+   searches the files themselves; the full-text rows of the catalog only show which files need not be read.
 3. Some matches are retained, with a reason: the policy protects them, their trust is higher than the
    request's, or their removal would change the meaning of the rest. Texts that negate the words of the query,
    or state that these no longer apply, are retained too, unless the query does so itself
@@ -18,16 +18,17 @@
    query in the same form, apart from question words, articles and auxiliary verbs. Either both or neither of
    query and entry must contain a negation. Otherwise the result lists near entries.
 6. If there are more than `max_forget` matches, the query is too broad, and nothing is removed.
-7. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If a
-   file changed in the meantime, the job is repeated once. A dry run writes nothing. A request with the digest
-   of a preview removes exactly what the preview listed, or nothing.
+7. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If
+   its name repeats the removed text, it is renamed (`operations/naming.py`). If a file changed in the
+   meantime, the job is repeated once. A dry run writes nothing. A request with the digest of a preview
+   removes exactly what the preview listed, or nothing.
 
 After a failure of any kind nothing is removed. `undo` restores forgotten entries until they are erased.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
@@ -46,12 +47,12 @@ from muniment.content.gates import clean_foreign_line, drop_invisible
 from muniment.content.markdown import Item, build_outline, remove_item
 from muniment.content.negation import has_denial, is_denied, is_ended
 from muniment.content.words import build_vocabulary, find_significant_words
-from muniment.errors import InvalidContent, JobFailed, MunimentError, PathEscape, Refusal, StoreConflict
+from muniment.errors import InvalidContent, JobFailed, MunimentError, StoreConflict
 from muniment.events import span
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Scope, Trust
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
+from muniment.kernel.path import CanonicalPath
 from muniment.operations.job import (
     MODEL_ADVICE,
     Job,
@@ -66,7 +67,6 @@ from muniment.operations.job_context import (
     LoadedEntry,
     find_removal_obstacle,
     load_entry,
-    parse_address,
 )
 from muniment.operations.matching import (
     ForgetMatch,
@@ -75,6 +75,7 @@ from muniment.operations.matching import (
     iterate_innermost,
     match_entry,
 )
+from muniment.operations.naming import choose_path, describe_renames
 from muniment.operations.removals import (
     check_preview,
     compute_preview_digest,
@@ -212,7 +213,8 @@ def _run_forget(task: _ForgetJob) -> ForgetResult:
     if earlier is not None:
         return _create_repeated_result(task, earlier)
     scopes = task.context.select_scopes(task.request.scope)
-    parsed_query = parse_path(task.query, task.context.roots) or _parse_words(task.query)
+    named_entry = Visibility(task.context, task.visibility.reader).find_named_entry(task.query)
+    parsed_query = named_entry or _parse_words(task.query)
     task.start_budget(task.context.policy.limits)
     try:
         return _run_with_retry(task, parsed_query, scopes)
@@ -250,20 +252,6 @@ def _run_with_retry(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequenc
     except StoreConflict as conflict:
         log_retry_or_raise(task.context.policy, KIND, task.id, conflict)
     return _run_attempt(task, parsed_query, scopes)
-
-
-def parse_path(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
-    """Return the path of an entry if the query is such a path, or None if the query consists of words.
-
-    Args:
-        query: the text of the query.
-        scopes: the scopes of valid paths.
-    """
-    try:
-        path = canonicalise(parse_address(query), scopes)
-    except (PathEscape, Refusal):
-        return None
-    return path if path.rel.endswith(FILE_SUFFIX) else None
 
 
 def _parse_words(query: str) -> tuple[str, ...]:
@@ -306,13 +294,15 @@ def _run_attempt(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[S
     removed = tuple(match.removed for match in matches)
     digest = compute_preview_digest(context, KIND, [change_set])
     check_preview(task.request.digest, digest, is_dry=task.is_dry)
-    done = commit(
-        [change_set],
-        replace(task.create_commit_options(task.retain_trust), is_reviewed=task.trust is Trust.OWNER),
+    options = replace(
+        task.create_commit_options(task.retain_trust),
+        rename_replaced=choose_path,
+        is_reviewed=task.trust is Trust.OWNER,
     )
+    done = commit([change_set], options)
     if (earlier := task.find_faster_commit(done)) is not None:
         return _create_repeated_result(task, earlier)
-    task.notes += done.notes
+    task.notes += [*done.notes, *describe_renames(done.changes)]
     verb = "would forget" if task.is_dry else "forgot"
     return replace(
         task.create_result(),

@@ -29,6 +29,7 @@ from muniment.content.words import build_comparison_key, is_unspaced
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import RelPath, Scope, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.operations.naming import is_name_generated
 from muniment.operations.remember_job import RememberJob, read_body
 from muniment.store.ledger import SUPERSEDES, Run
 from muniment.store.trust import NO_RELATIONS, SEE, stamp_entry
@@ -184,13 +185,25 @@ class FactLabels:
         labelled_file = labels.add_labels(after, before)
         if before is None:
             return stamp_entry(
-                labelled_file, before, path, run, relations=self.find_links(labelled_file, path.scope)
+                labelled_file,
+                before,
+                path,
+                run,
+                relations=self.find_links(labelled_file, path.scope),
+                is_name_new=True,
             )
         if labels._classify_authorship(labelled_file, parse(before).body) is not Authorship.FACT:  # noqa: SLF001
             return stamp_entry(labelled_file, before, path, run, relations=NO_RELATIONS)
         if self._replaced.setdefault(labels.fact, path) != path:
             raise self._task.create_replacement_error()  # One fact replaces at most one entry.
-        return stamp_entry(labelled_file, before, path, run, relations={SUPERSEDES: digest(before)})
+        return stamp_entry(
+            labelled_file,
+            before,
+            path,
+            run,
+            relations={SUPERSEDES: digest(before)},
+            is_name_new=is_name_generated(labelled_file, path),
+        )
 
     def find_links(self, after: bytes, scope: Scope) -> Mapping[str, object]:
         """Return the links of a new entry to similar entries of its scope.

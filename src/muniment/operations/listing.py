@@ -27,6 +27,7 @@ from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.visibility import Reader, Visibility
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
+from muniment.store.handles import read_handle
 from muniment.store.rows import Assessment
 from muniment.types import EntryList, EntryShown, ListedEntry, SkippedFile
 
@@ -120,7 +121,7 @@ def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_REA
 
     Args:
         context: the memory; the caller closes it.
-        unsafe_path: the path of an entry, or its address.
+        unsafe_path: the path of an entry, its address or its handle.
         reader: the reader who gets the entry.
 
     Raises:
@@ -130,7 +131,7 @@ def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_REA
 
     Cost: a read of the file; for a reader below the owner's trust, a check of every file of the scope.
     """
-    path = context.resolve_path(unsafe_path)
+    path = Visibility(context, reader).resolve_entry(unsafe_path)
     context.select_scopes(path.scope)
     if not is_visible(PolicyEvaluator(context.policy), path):
         raise _create_missing_error(path)
@@ -148,6 +149,7 @@ def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_REA
     return EntryShown(
         path=path.text,
         id=str((entry.muniment or {}).get("id", "")),
+        handle=read_handle(entry, path) if assessment.held is None else "",
         title=read_titles(entry, path.rel).name,
         text=entry.body,
         trust=assessment.trust,

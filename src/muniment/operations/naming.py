@@ -6,8 +6,11 @@ the text is replaced, a name that repeats the old text is replaced too.
 - A1. If the new text has more trust than the old one, the path retains only words that the new text contains.
   If the file name has other words, code generates a new one. If a folder has other words, the topic that the
   rules find in the new text replaces all folders.
-- A2. Otherwise, a name that code generated from the old text stays only if the new text contains its words.
-- A3. A name that a person chose stays, except in case A1.
+- A2. Otherwise, if the old text contained the words of a name that no person chose, the name stays only if
+  the new text contains them too. A number at its end that only distinguishes it from another name is ignored.
+- A3. A name that a person chose stays, except in case A1. Code knows this from a mark in the front matter
+  (`content.titles.build_name_mark`). Without a mark, a name is chosen unless code would generate it from the
+  old text.
 
 Attacked in tests/attacks/test_hostile_names.py.
 """
@@ -15,17 +18,19 @@ Attacked in tests/attacks/test_hostile_names.py.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from muniment.agent.filing import read_cues
 from muniment.content.entry import parse
 from muniment.content.provenance import is_name_in_fact
-from muniment.content.titles import build_anonymous_slug, build_slug, derive_title
+from muniment.content.titles import build_slug, derive_title, is_generated_name, is_name_unchosen
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import RelPath, join_path
-from muniment.kernel.path import FILE_SUFFIX
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.types import Change
 
-_NUMBER: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
+_ENDING: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})\Z")
 _WORD_SEPARATORS: Final = re.compile(r"[-_ .]+")
 
 
@@ -48,9 +53,19 @@ def choose_path(change: FileChange, is_trusted_more: bool) -> RelPath:  # noqa: 
         if are_folders_in_text and _contains_name(new, stem):
             return change.path.rel
         return RelPath(join_path(folder, _generate_stem(new) + FILE_SUFFIX))
-    if _is_generated_from(old, stem) and not _contains_name(new, stem):
+    if not _is_chosen(change, old, stem) and _is_outdated(old, new, stem):
         return RelPath(join_path("/".join(folders), _generate_stem(new) + FILE_SUFFIX))
     return change.path.rel
+
+
+def describe_renames(changes: Iterable[Change]) -> list[str]:
+    """Return a note for the user about each entry that some changes rename."""
+    return [f"{each.renamed_from} is now {each.path}" for each in changes if each.renamed_from is not None]
+
+
+def is_name_generated(data: bytes, path: CanonicalPath) -> bool:
+    """Return whether code would generate the name of an entry from its text."""
+    return is_generated_name(_read_body(data), path.name.removesuffix(FILE_SUFFIX))
 
 
 def _read_body(data: bytes | None) -> str:
@@ -61,14 +76,22 @@ def _generate_stem(text: str) -> str:
     return build_slug(derive_title(text), text)
 
 
-def _is_generated_from(text: str, stem: str) -> bool:
-    """Return whether code generated a name from a text; the name may end in a number or a digest."""
-    return any(
-        stem.startswith(generated) and _NUMBER.fullmatch(stem[len(generated) :]) is not None
-        for generated in (_generate_stem(text), build_anonymous_slug(text))
-    )
+def _is_chosen(change: FileChange, old: str, stem: str) -> bool:
+    """Return whether a person chose the name of the entry that a change replaces (rule A3)."""
+    return not (is_name_unchosen(parse(change.before or b""), stem) or is_generated_name(old, stem))
+
+
+def _is_outdated(old: str, new: str, stem: str) -> bool:
+    """Return whether the old text contained the words of a name, and the new text does not (rule A2)."""
+    if is_generated_name(new, stem):
+        return False
+    for name in stem, _ENDING.sub("", stem):
+        words = _WORD_SEPARATORS.sub(" ", name)
+        if is_name_in_fact(words, old):
+            return not is_name_in_fact(words, new)
+    return is_generated_name(old, stem)
 
 
 def _contains_name(text: str, stem: str) -> bool:
     """Return whether a text contains all words of a name, or code would generate the name from the text."""
-    return _is_generated_from(text, stem) or is_name_in_fact(_WORD_SEPARATORS.sub(" ", stem), text)
+    return is_generated_name(text, stem) or is_name_in_fact(_WORD_SEPARATORS.sub(" ", stem), text)

@@ -43,8 +43,9 @@ from muniment.recall.root_reader import RootReader
 from muniment.recall.search import DISPLAYABLE_IN_ROOTS, Search, SearchRequest
 from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
+from muniment.store.handles import read_entry_id
 from muniment.store.ledger import CommitRow
-from muniment.store.trust import SEE, read_entry_id
+from muniment.store.trust import SEE
 from muniment.types import SimilarEntry
 from muniment.types.keys import RootKey
 

@@ -22,6 +22,7 @@ from muniment.errors import JobError
 from muniment.kernel.change import ChangeSet, digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.operations.job_context import JobContext
+from muniment.store.handles import find_renames
 from muniment.store.ledger import ChangeRow, CommitRow, find_source
 from muniment.types import RemovedEntry
 
@@ -66,9 +67,11 @@ def list_topics(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
 
 def list_forgotten(context: JobContext, done: CommitRow) -> tuple[RemovedEntry, ...]:
     """Return the entries and items that a forget removed; those with erased bytes are omitted."""
-    return tuple(
-        each for item in done.changes if not item.is_erased for each in _list_removals(context, item)
-    )
+    known = {item.change.path: item for item in done.changes if not item.is_erased}
+    for path, old in find_renames(item.change for item in known.values()).items():
+        renamed = known.pop(path).change
+        known[old] = known[old]._replace(change=replace(known[old].change, after=renamed.after))
+    return tuple(each for item in known.values() for each in _list_removals(context, item))
 
 
 def list_expired(context: JobContext, done: CommitRow) -> frozenset[str]:

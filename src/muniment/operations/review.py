@@ -47,10 +47,12 @@ from muniment.operations.job import (
     log_end,
 )
 from muniment.operations.job_context import JobContext, parse_address
+from muniment.operations.visibility import resolve_for_owner
 from muniment.policy.tables import grant_readable
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.erase import remove_empty_directories
+from muniment.store.handles import parse_handle
 from muniment.store.ledger import (
     MAX_STEPS,
     ChangeRow,
@@ -117,8 +119,11 @@ def load_history(
         PathEscape, Refusal: the path is invalid in this memory.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    unsafe_path = None if unsafe_path is None else parse_address(unsafe_path).removesuffix("/")
-    below = canonicalise(unsafe_path, context.policy.scopes) if unsafe_path else None
+    below = None
+    if unsafe_path is not None and parse_handle(unsafe_path) is not None:
+        below = resolve_for_owner(context, unsafe_path)
+    elif unsafe_path:
+        below = canonicalise(parse_address(unsafe_path).removesuffix("/"), context.policy.scopes)
     return read_history(context.state, context.map_keys_to_scopes(), below, limit)
 
 
@@ -132,7 +137,7 @@ def load_origin(context: JobContext, unsafe_path: str) -> Origin:
         ToolError: the file cannot be read.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = context.resolve_path(unsafe_path)
+    path = resolve_for_owner(context, unsafe_path)
     try:
         present = context.read_file(path)
     except NotFound:
@@ -151,7 +156,7 @@ def read_content(context: JobContext, unsafe_path: str, task: str) -> bytes | No
         Erased: the bytes are no longer known.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = context.resolve_path(unsafe_path)
+    path = resolve_for_owner(context, unsafe_path)
     return read_content_after(context.state, context.read_root_key(path.scope), path, task)
 
 
@@ -160,7 +165,7 @@ def diff_task(context: JobContext, unsafe_path: str, task: str) -> tuple[str, ..
 
     Raises as `read_content`.
     """
-    path = context.resolve_path(unsafe_path)
+    path = resolve_for_owner(context, unsafe_path)
     key = context.read_root_key(path.scope)
     before = read_content_before(context.state, key, path, task)
     return tuple(format_difference(before, read_content_after(context.state, key, path, task)))

@@ -9,22 +9,27 @@ V1 A path is visible to a reader below the owner's trust if a recall may return 
 V2 A step of the history is visible if its path is, or if the reader requested the task of this step. In both
    cases the policy must not hide the path.
 V3 To the owner every path is visible that the policy does not hide.
+V4 A handle finds only entries whose path is visible. Whether other entries have the handle changes nothing.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from muniment.content.expiry import is_expired
 from muniment.errors import (
+    BadName,
     Erased,
+    InvalidContent,
     JobFailed,
     MunimentError,
+    NotFound,
     PathEscape,
     Refusal,
     RollbackFailed,
@@ -36,8 +41,10 @@ from muniment.kernel.cancel import CancelToken, Deadline
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
-from muniment.operations.job_context import JobContext, LoadedEntry, is_visible, load_entry
+from muniment.operations.job_context import JobContext, LoadedEntry, is_visible, load_entry, parse_address
+from muniment.operations.request import MAX_LISTED_PATHS
 from muniment.store.audit import timestamp
+from muniment.store.handles import HANDLE_CHARS, parse_handle
 from muniment.store.upkeep import open_view
 
 if TYPE_CHECKING:
@@ -142,6 +149,77 @@ class Visibility:
             return None
         return loaded
 
+    def find_by_handle(self, handle: str, *, recallable_only: bool = False) -> dict[CanonicalPath, str]:
+        """Return the paths that the reader may see of all entries with a handle, each with its handle.
+
+        Args:
+            handle: the result of `parse_handle`.
+            recallable_only: treat the reader as if it was below the owner's trust (rule V1).
+
+        Raises:
+            ManagedMemoryUnavailable: the state cannot be used.
+
+        Cost: a check of every file of the bound scopes.
+        """
+        can_see_hidden = self.reader.is_owner and not recallable_only
+        found = {
+            CanonicalPath(scope, row.rel): row.handle
+            for scope in self._context.roots
+            for row in self.load_view(scope).find_by_handle(handle)
+        }
+        return {
+            path: each
+            for path, each in found.items()
+            if is_visible(self._judge, path) and (can_see_hidden or self.load_entry(path) is not None)
+        }
+
+    def resolve_entry(self, unsafe_path: str, *, recallable_only: bool = False) -> CanonicalPath:
+        """Return the canonical path for a path, an address or a handle of an entry.
+
+        A text that can be a handle is one, unless a scope has this name.
+
+        Args:
+            unsafe_path: the text.
+            recallable_only: as in `find_by_handle`.
+
+        Raises:
+            PathEscape, Refusal: the text is not a valid path of this memory, or several entries have the
+                handle.
+            NotFound: the scope has no directory yet, or no entry that the reader may see has the handle.
+            ManagedMemoryUnavailable: the state cannot be used.
+
+        Cost: nothing for a path; as `find_by_handle` for a handle.
+        """
+        handle = parse_handle(unsafe_path)
+        if handle is None or unsafe_path in self._context.policy.scopes:
+            return self._context.resolve_path(unsafe_path)
+        found = self.find_by_handle(handle, recallable_only=recallable_only)
+        if not found:
+            raise NotFound(f"no entry has the handle {handle}")
+        if len(found) > 1:
+            raise BadName(_describe_ambiguity(handle, found))
+        return next(iter(found))
+
+    def find_named_entry(self, text: str) -> CanonicalPath | None:
+        """Return the path of an entry if a text is its path, its address or its complete handle, else None.
+
+        A path need not exist. An incomplete handle may also be a word, such as `http2`.
+
+        Raises:
+            InvalidContent: several entries have the handle.
+            ManagedMemoryUnavailable: the state cannot be used.
+        """
+        if (handle := parse_handle(text)) is None or len(handle) < HANDLE_CHARS:
+            try:
+                path = canonicalise(parse_address(text), self._context.roots)
+            except (PathEscape, Refusal):
+                return None
+            return path if path.rel.endswith(FILE_SUFFIX) else None
+        found = self.find_by_handle(handle)
+        if len(found) > 1:
+            raise InvalidContent(f"{_describe_ambiguity(handle, found)}; nothing was removed")
+        return next(iter(found), None)
+
     def can_quote(self, loaded: LoadedEntry) -> bool:
         """Return whether the reader may see the text of an entry."""
         return self.reader.is_owner or _passes_recall_gates(loaded)
@@ -239,6 +317,26 @@ class Visibility:
             return self.is_path_visible(text)
         except MunimentError:
             return False
+
+
+def resolve_for_owner(context: JobContext, unsafe_path: str) -> CanonicalPath:
+    """Return the canonical path for a path, an address or a handle that the owner gives.
+
+    Raises and costs as `Visibility.resolve_entry`.
+    """
+    return Visibility(context, Reader(Trust.OWNER)).resolve_entry(unsafe_path)
+
+
+def _describe_ambiguity(handle: str, found: Mapping[CanonicalPath, str]) -> str:
+    """Return the message about a handle that several entries have.
+
+    Args:
+        handle: the handle, or the beginning of one, that was given.
+        found: the paths of the entries, each with its handle.
+    """
+    listed = ", ".join(f"{path.text} ({each})" for path, each in islice(found.items(), MAX_LISTED_PATHS))
+    more = ", …" if len(found) > MAX_LISTED_PATHS else ""
+    return f"ambiguous handle {handle}: use the path of one of these entries: {listed}{more}"
 
 
 # -- tasks -------------------------------------------------------------------------------------------

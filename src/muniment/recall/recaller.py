@@ -317,7 +317,7 @@ class Recaller:
             RecalledEntry(
                 id=f"{reader.build_path(each.hit)}@{each.hit.key.digest}",
                 path=reader.build_path(each.hit),
-                handle=getattr(each.hit, "handle", ""),
+                handle=each.handle,
                 name=each.name,
                 trust=each.trust,
                 at=timestamp(each.written_at),

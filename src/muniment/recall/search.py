@@ -106,7 +106,7 @@ _NEAR_SHARE: Final = 0.75
 
 HIT_COLUMNS: Final = (
     "entry.root, entry.rel, entry.digest, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns, "
-    "entry.trust, entry.ident, entry.sees"
+    "entry.trust, entry.ident, entry.sees, entry.handle"
 )
 """The columns that a row needs for `build_hit`."""
 
@@ -123,6 +123,7 @@ class Hit:
         claimed_id: the id that the entry has in its own provenance; None without provenance.
         references: the ids or file digests of entries that this entry replaces or refers to, by its
             provenance.
+        handle: the handle of the entry, see `store.handles`.
     """
 
     key: EntryKey
@@ -131,6 +132,7 @@ class Hit:
     trust: Trust
     claimed_id: str | None
     references: frozenset[str]
+    handle: str = ""
 
     @property
     def mtime_ns(self) -> int:
@@ -546,7 +548,7 @@ def build_hit(row: Sequence[Any], score: float = 0.0) -> Hit:
         row: the values of `HIT_COLUMNS`.
         score: the score of the row.
     """
-    root, rel, digest, inode, size, mtime_ns, ctime_ns, trust, ident, sees = row
+    root, rel, digest, inode, size, mtime_ns, ctime_ns, trust, ident, sees, handle = row
     key = EntryKey(RootKey(root), RelPath(rel), Digest(digest))
     stamp = Stamp(inode, size, mtime_ns, ctime_ns)
-    return Hit(key, stamp, score, Trust(trust), ident, frozenset(sees.split()))
+    return Hit(key, stamp, score, Trust(trust), ident, frozenset(sees.split()), handle)

@@ -126,7 +126,7 @@ class RecallBody(_Request):
 class EditBody(_Request):
     """A new text for an entry."""
 
-    path: str = Field(description="An entry, such as `user/editor.md`, or its address.")
+    path: str = Field(description="An entry, such as `user/editor.md`, its address or its handle.")
     text: str = Field(description="The new text without front matter; the front matter stays unchanged.")
     digest: Annotated[str, Field(max_length=MAX_DIGEST_CHARS)] | None = Field(
         None, description="Digest of the entry when it was read; if it has changed since: `store_conflict`."
@@ -137,7 +137,7 @@ class EditBody(_Request):
 class PinBody(_Request):
     """A request to pin or unpin an entry."""
 
-    path: str = Field(description="An entry, such as `user/editor.md`, or its address.")
+    path: str = Field(description="An entry, such as `user/editor.md`, its address or its handle.")
     dry_run: bool = Field(False, description="Judge and report, write nothing.")
 
 

@@ -61,7 +61,7 @@ LINES: Final = "application/jsonl"
 _PATH_CODES: Final = (*UNAVAILABLE, "bad_name", "path_escape", "refused", "not_found")
 _SCOPE: Final = Parameter("scope", "query", "The only scope; default: all.")
 _PATH: Final = Parameter(
-    "path", "query", "An entry, such as user/editor.md, or its address.", is_required=True
+    "path", "query", "An entry, such as user/editor.md, its address or its handle.", is_required=True
 )
 
 

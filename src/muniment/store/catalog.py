@@ -116,6 +116,7 @@ class CatalogEntry:
         readable: whether the file could be read.
         held: name of the check that withholds the text; None if the text may be shown.
         note: the part that could not be parsed, or why the file could not be read; otherwise empty.
+        handle: the handle of the entry (`handles.build_handle`); empty if its text is withheld.
     """
 
     rel: RelPath
@@ -131,6 +132,7 @@ class CatalogEntry:
     readable: bool
     held: str | None
     note: str
+    handle: str
 
 
 class _RootBasis(NamedTuple):
@@ -303,6 +305,15 @@ class View:
         # `+root` as in `find_aliases`.
         condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"
         return _CATALOG_ENTRIES.read(self._catalog, condition, (self.key, digest_statement(statement)))
+
+    def find_by_handle(self, prefix: str) -> tuple[CatalogEntry, ...]:
+        """Return all entries whose handle begins with `prefix`, sorted by path.
+
+        Args:
+            prefix: the result of `handles.parse_handle`.
+        """
+        condition = "WHERE root = ? AND handle <> '' AND handle >= ? AND handle < ? ORDER BY rel"
+        return _CATALOG_ENTRIES.read(self._catalog, condition, (self.key, prefix, f"{prefix}~"))
 
     def read_claimed_ids(self) -> frozenset[str]:
         """Return the ids in the front matter of all entries.
@@ -481,7 +492,7 @@ class View:
         return False
 
     def _visit(self, connection: sqlite3.Connection, save: Callable[[], bool] | None = None) -> Visit:
-        of, now_ns = (connection, self.key, self._bound.root, self._assess), self._clock()
+        of, now_ns = (connection, self.key, self._bound, self._assess), self._clock()
         return Visit(*of, embedder=self._embedder, now_ns=now_ns, save=save)
 
     def _invalidate_rows(self, basis: str) -> None:

@@ -48,6 +48,7 @@ CREATE TABLE entry (
     expires TEXT,                -- the last day on which it is shown, here; or a time, in UTC
     ends TEXT,                   -- the last day on which it is valid, by its text
     ident TEXT,                  -- from its provenance, which any program may write
+    handle TEXT NOT NULL DEFAULT '',  -- of the ident, or of the path; '' if the text is withheld
     updated TEXT NOT NULL DEFAULT '',  -- also from there, to the second; '' if missing
     sees TEXT NOT NULL DEFAULT '',  -- also from there: replaced and related entries, separated by spaces
     readable INTEGER NOT NULL,
@@ -64,6 +65,7 @@ CREATE INDEX entry_by_weight ON entry (root, trust <> 'owner', updated DESC, sor
 CREATE INDEX entry_of_page ON entry (root, topic, key, line_bytes);
 CREATE INDEX entry_that_ends ON entry (root, expires) WHERE expires > '' AND line_bytes > 0;
 CREATE INDEX entry_seen ON entry (root, topic, rel, inode, size, mtime_ns, ctime_ns);
+CREATE INDEX entry_by_handle ON entry (root, handle) WHERE handle <> '';
 CREATE INDEX entry_withheld ON entry (root) WHERE held IS NOT NULL OR NOT readable;
 CREATE INDEX entry_in_time ON entry (root, mtime_ns, topic, length(rel), rel);
 CREATE TABLE saying (            -- a phrase of an entry, or one item of a list

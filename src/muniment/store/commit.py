@@ -31,6 +31,7 @@ from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import get_index_temporary_name
 from muniment.policy.platforms import require_writing
+from muniment.store.handles import find_renames
 from muniment.store.journal import CatalogRootInfo, LedgerJournal, build_gates
 from muniment.store.ledger import (
     Run,
@@ -253,7 +254,7 @@ def _read_current_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
 def _choose_replaced_name(
     new_name: ChooseName, options: CommitOptions, change: FileChange, _names: object
 ) -> RelPath:
-    """Return the path of an entry whose text is replaced; the path stays if the new text has lower trust.
+    """Return the path of an entry whose text is replaced.
 
     Args:
         new_name: chooses the new path.
@@ -262,7 +263,7 @@ def _choose_replaced_name(
     """
     old = _read_text_trust(change.path, change.before or b"", options).trust
     new = options.trust(change, old).trust
-    return new_name(change, not old.satisfies(new)) if new.satisfies(old) else change.path.rel
+    return new_name(change, not old.satisfies(new))
 
 
 def _read_text_trust(path: CanonicalPath, content: bytes, options: CommitOptions) -> TextTrust:
@@ -343,7 +344,10 @@ def _require_review(
     reasons = tuple(found)
     if options.is_reviewed:
         return ()
-    if not options.is_attended and any(each.change.after is None for each in drafts):
+    renamed = set(find_renames(each.change for each in drafts).values())
+    if not options.is_attended and any(
+        each.change.after is None and each.change.path not in renamed for each in drafts
+    ):
         reasons = (*reasons, "it removes entries, and no user was present to confirm that")
     if reasons and not options.dry_run:
         pending_changes, policy = judged.change_set, options.policy.digest

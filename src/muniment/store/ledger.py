@@ -31,6 +31,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
 from muniment.store.database import Transaction, build_unavailable_error
+from muniment.store.handles import find_renames
 from muniment.store.passages import (
     NO_SOURCE,
     PERSON,
@@ -60,8 +61,16 @@ def build_changes(items: Sequence[FileChange]) -> tuple[Change, ...]:
     removed_content: dict[object, bytes] = {
         each.base: each.before for each in items if each.after is None and each.before is not None
     }
+    renames = {path: old.text for path, old in find_renames(items).items()}
     return tuple(
-        Change(each.path.text, each.kind, each.base, each.digest, _find_superseded(each, removed_content))
+        Change(
+            each.path.text,
+            each.kind,
+            each.base,
+            each.digest,
+            _find_superseded(each, removed_content),
+            renames.get(each.path),
+        )
         for each in items
     )
 

@@ -22,8 +22,9 @@ from muniment.content.gates import clean_line
 from muniment.content.titles import read_current_titles
 from muniment.content.words import list_statements, separate_words
 from muniment.kernel.change import digest
-from muniment.kernel.names import Digest, RelPath, Trust
-from muniment.kernel.path import FILE_SUFFIX, fold
+from muniment.kernel.names import Digest, RelPath, Scope, Trust
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
+from muniment.store.handles import read_handle
 from muniment.store.index import IndexRow, format_entry_line
 from muniment.store.table import Table
 
@@ -220,6 +221,7 @@ class Row(NamedTuple):
     expires: str | None
     ends: str | None
     ident: str | None
+    handle: str
     updated: str
     sees: str
     readable: int
@@ -245,11 +247,12 @@ class Text(NamedTuple):
 
 
 def build_entry_row(
-    rel: RelPath, data: bytes, digest: Digest, assessed: Assessment, embedder: Embedder | None
+    scope: Scope, rel: RelPath, data: bytes, digest: Digest, assessed: Assessment, embedder: Embedder | None
 ) -> tuple[Row, Text | None]:
     """Return the row of an entry that was read; and its text, or None if the entry is withheld.
 
     Args:
+        scope: scope of the entry.
         rel: path of the entry.
         data: bytes of the file.
         digest: digest of the bytes.
@@ -272,6 +275,7 @@ def build_entry_row(
     )
     text_columns = build_columns(rel, titles.name, titles.description, entry.body, entry.keywords)
     vector = None if embedder is None else embedder.compute_vector(text_columns)
+    row = row._replace(handle=read_handle(entry, CanonicalPath(scope, rel)))
     return row, Text(text_columns, tuple(map(digest_statement, list_statements(entry.body))), vector)
 
 
@@ -387,6 +391,7 @@ def _build_row(
         expires=assessed.expires,
         ends=ends,
         ident=next(_parse_names(provenance.get("id")), None),
+        handle="",  # An unreadable or withheld entry has no handle, so none confirms that it exists.
         updated=_parse_time(provenance.get("updated")),
         sees=" ".join(name for key in ("supersedes", "see") for name in _parse_names(provenance.get(key))),
         readable=int(index.is_readable),

@@ -187,7 +187,7 @@ LEDGER_VERSION: Final = 8
 """Number of files in `migrations/`. Each migrates a ledger from the version before to the number of the file.
 """
 
-CATALOG_VERSION: Final = 10
+CATALOG_VERSION: Final = 11
 """Version of `catalog.sql`. A catalog of another version is deleted, not migrated."""
 
 CATALOG_CACHE_KIB: Final = 32_000

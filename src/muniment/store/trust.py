@@ -36,14 +36,22 @@ from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.content.poison import find_poison
 from muniment.content.provenance import Authorship, CanReplace, determine_authorship
-from muniment.content.titles import TITLES_KEY, build_title_mark, read_current_titles
+from muniment.content.titles import (
+    NAME_KEY,
+    TITLES_KEY,
+    build_name_mark,
+    build_title_mark,
+    is_name_unchosen,
+    read_current_titles,
+)
 from muniment.errors import Refused
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import NEVER, Policy
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
-from muniment.kernel.path import CanonicalPath
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
+from muniment.store.handles import CROCKFORD, read_entry_id
 from muniment.store.ledger import Run, find_source, is_current
 from muniment.store.passages import TextTrust, read_text_trust
 from muniment.store.rows import AssessFile, Assessment
@@ -67,8 +75,6 @@ SEE: Final = "see"
 NO_RELATIONS: Final[Mapping[str, object]] = MappingProxyType({})
 
 _MAX_MILLISECONDS: Final = 2**48 - 1
-_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_ULID: Final = re.compile(f"[0-7][{_CROCKFORD}]{{25}}")
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 
@@ -88,7 +94,7 @@ def encode_ulid(milliseconds: int, randomness: bytes) -> str:
     if not 0 <= milliseconds <= _MAX_MILLISECONDS or len(randomness) != ULID_RANDOM_BYTES:
         raise ValueError(f"a ULID needs 48 bits of time and {ULID_RANDOM_BYTES} bytes of randomness")
     number = int.from_bytes(milliseconds.to_bytes(6, "big") + randomness, "big")
-    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+    return "".join(CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def generate_ulid() -> str:
@@ -104,6 +110,7 @@ def stamp_entry(
     identity: str | None = None,
     *,
     relations: Mapping[str, object] = NO_RELATIONS,
+    is_name_new: bool = False,
 ) -> bytes:
     """Return the bytes to commit for a proposed entry: with complete front matter and its provenance.
 
@@ -115,6 +122,8 @@ def stamp_entry(
         run: the run that changes the entry; its trust is the trust of these bytes.
         identity: id of a new entry, see `encode_ulid`; None: generate one.
         relations: relations to other texts, by the keys `ledger.SUPERSEDES` and `SEE`.
+        is_name_new: whether code or a model chose the name of the file for this text. A later change of the
+            text may then rename the file (`operations.naming`).
 
     Raises:
         ToolError: `data` is not UTF-8 text. (An invalid `base` is treated as one without provenance.)
@@ -123,8 +132,8 @@ def stamp_entry(
     entry = parse(decode(data))
     titles = read_current_titles(entry, path.rel)
     now = datetime.fromisoformat(run.at).astimezone(UTC).strftime(_TIME_FORMAT)
-    previous_provenance = parse(base).muniment if base is not None else None
-    known, created = _parse_identity(previous_provenance or {})
+    previous = parse(base or b"")
+    known, created = read_entry_id(previous), _parse_created(previous)
     provenance = {
         "id": known or identity or generate_ulid(),
         "created": created or now,
@@ -137,6 +146,9 @@ def stamp_entry(
     }
     if mark := build_title_mark(titles, entry.body):
         provenance[TITLES_KEY] = mark
+    stem = path.name.removesuffix(FILE_SUFFIX)
+    if is_name_new or is_name_unchosen(previous, stem):
+        provenance[NAME_KEY] = build_name_mark(stem)
     scope_type = path.scope if path.scope in TYPES else "reference"
     labels = {"name": titles.name, "description": titles.description, "type": scope_type}
     previous_titles = read_titles(entry, path.rel)
@@ -144,24 +156,16 @@ def stamp_entry(
     return encode(complete_front_matter(entry, labels, provenance, changed))
 
 
-def read_entry_id(entry: Entry) -> str:
-    """Return the id in the front matter of an entry, or "". It proves nothing: any author can write it."""
-    return _parse_identity(entry.muniment or {})[0] or ""
-
-
 def read_entry_created(entry: Entry) -> datetime | None:
     """Return the creation time in the front matter of an entry, or None. It proves nothing."""
-    created = _parse_identity(entry.muniment or {})[1]
+    created = _parse_created(entry)
     return None if created is None else datetime.fromisoformat(created)
 
 
-def _parse_identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:
-    """Return id and creation time in the provenance of an entry; None for each missing or invalid one."""
-    identity, created = muniment.get("id"), muniment.get("created")
-    return (
-        identity if isinstance(identity, str) and _ULID.fullmatch(identity) else None,
-        created if isinstance(created, str) and _is_time(created) else None,
-    )
+def _parse_created(entry: Entry) -> str | None:
+    """Return the creation time in the provenance of an entry; None if it is missing or invalid."""
+    created = (entry.muniment or {}).get("created")
+    return created if isinstance(created, str) and _is_time(created) else None
 
 
 def _is_time(text: str) -> bool:

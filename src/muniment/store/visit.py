@@ -15,6 +15,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, StoreConflict, TooLarge, printable
+from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import digest
 from muniment.kernel.listing import NameStatus, OpenDirectory
 from muniment.kernel.names import (
@@ -339,7 +340,7 @@ class Visit:
     Args:
         connection: connection inside a write transaction.
         key: key of the root in the catalog.
-        root: handle of the root.
+        bound: the root.
         assess: called for each file that is read; returns its trust and expiry.
         embedder: computes the vectors of entries that may be shown; None: no vectors.
         now_ns: time of the wall clock before the first check.
@@ -351,7 +352,7 @@ class Visit:
         self,
         connection: sqlite3.Connection,
         key: str,
-        root: Root,
+        bound: BoundRoot,
         assess: AssessFile,
         *,
         embedder: Embedder | None,
@@ -360,7 +361,8 @@ class Visit:
     ) -> None:
         self._database = connection
         self._key = key
-        self._root = root
+        self._root = bound.root
+        self._scope = bound.scope
         self._assess = assess
         self._embedder = embedder
         self._now_ns = now_ns
@@ -536,7 +538,7 @@ class Visit:
             assessed = self._assess(rel, of, data)
             if number and self._is_row_current(number, found, of, assessed):
                 return
-            row, text = build_entry_row(rel, data, of, assessed, self._embedder)
+            row, text = build_entry_row(self._scope, rel, data, of, assessed, self._embedder)
         if number:
             self._update(number, found, row, text)
         else:

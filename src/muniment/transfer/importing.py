@@ -73,8 +73,9 @@ from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import grant_readable, narrow_writes
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
+from muniment.store.handles import read_entry_id
 from muniment.store.ledger import Run
-from muniment.store.trust import ULID_RANDOM_BYTES, TrustDecision, encode_ulid, read_entry_id, stamp_entry
+from muniment.store.trust import ULID_RANDOM_BYTES, TrustDecision, encode_ulid, stamp_entry
 from muniment.store.upkeep import open_view
 from muniment.transfer.conservation import ImportedText
 from muniment.transfer.formats import SourceItem

@@ -21,7 +21,8 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.names import RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.operations.job_context import JobContext
-from muniment.store.trust import generate_ulid, read_entry_id
+from muniment.store.handles import read_entry_id
+from muniment.store.trust import generate_ulid
 from muniment.store.upkeep import open_view
 from muniment.transfer.formats import SourceItem
 from muniment.transfer.import_report import ImportRequest, ImportResult

@@ -11,6 +11,7 @@ from muniment.types.entries import (
     ListedEntry,
     Origin,
     PinResult,
+    RecalledEntry,
     SkippedFile,
     TrustedText,
 )
@@ -39,7 +40,6 @@ from muniment.types.results import (
     PublicTask,
     Readiness,
     Recalled,
-    RecalledEntry,
     RememberResult,
     RememberTask,
     RemovedEntry,

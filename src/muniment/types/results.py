@@ -23,6 +23,7 @@ from muniment.types.documents import (
     WireDocument,
     select_members,
 )
+from muniment.types.entries import RecalledEntry
 from muniment.types.keys import EntryKey
 
 MAX_RETAINED: Final = 100
@@ -89,6 +90,7 @@ class Change:
         sha256_before: digest of the old content; None for a new file.
         sha256_after: digest of the new content; None for a deleted file.
         superseded: the outdated entry that a fact replaced at this path; None if the fact replaced no entry.
+        renamed_from: for a created file: the path that its entry had before; None if the entry is new.
     """
 
     path: str
@@ -96,6 +98,7 @@ class Change:
     sha256_before: Digest | None
     sha256_after: Digest | None
     superseded: SupersededEntry | None = None
+    renamed_from: str | None = None
 
 
 def list_superseded(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
@@ -461,24 +464,6 @@ class TaskList(WireDocument):
 
 
 # -- recalls -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecalledEntry(WireDocument):
-    """An entry that recall found because it helps with a message."""
-
-    noun = "a recalled entry"
-    id: Annotated[str, "The value for `exclude`: the path, and a digest of the current text."]
-    path: str
-    name: str
-    trust: Annotated[Trust, "The trust of the author of the entry."]
-    at: Annotated[str, "The time when the entry was written."]
-    text: Annotated[str, "The part of the entry that the text of the whole response contains."]
-    handle: Annotated[str, "The short handle of the entry, which `show` accepts instead of its path."] = ""
-    ended: Annotated[str | None, "If the entry no longer applies: the last day on which it applied."] = None
-    key: Annotated[EntryKey | None, "The identifier of this version of the entry.", OpaqueType()] = field(
-        default=None, metadata=LOCAL
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from kit.mcp import make_server, read_text, run_with_client
 from kit.server.raw import start_local_daemon
 from muniment.client import Client
 from muniment.content.entry import parse
-from muniment.store.trust import read_entry_id
+from muniment.store.handles import read_entry_id
 from muniment.workspaces.projects import (
     build_memory_path,
     find_project,

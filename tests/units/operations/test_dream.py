@@ -32,7 +32,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.operations import dream as job
 from muniment.operations.findings import ChangeAllowance
 from muniment.operations.review import undo_task
-from muniment.store.trust import read_entry_id
+from muniment.store.handles import read_entry_id
 from muniment.store.upkeep import verify_root_index
 from muniment.testing.scripted_models import ScriptedModel, reply_with_text
 

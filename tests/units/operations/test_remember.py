@@ -295,7 +295,7 @@ def test_written_entry_has_provenance_and_keeps_identity(context):
         "policy": context.policy.label,
     }
     assert first.items() >= provenance.items()
-    assert {*first} == {"id", "created", "updated", "titles", *provenance}
+    assert {*first} == {"id", "created", "updated", "titles", "named", *provenance}
     assert "a.md" in (get_user_root(context) / "MEMORY.md").read_text()
     run_steps(
         context,

@@ -61,7 +61,7 @@ def test_matching_entry_is_shown_with_its_text_and_provenance(recall_bench, reca
     assert seen.name == "お茶"
     assert body in seen.text
     (entry,) = create_document(recalled)["entries"]
-    assert set(entry) == {"id", "path", "name", "trust", "at", "text"}
+    assert set(entry) == {"id", "path", "handle", "name", "trust", "at", "text"}
     assert found.key.root not in str(create_document(recalled))
 
 

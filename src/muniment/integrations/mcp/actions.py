@@ -99,20 +99,21 @@ def show_entry(context: JobContext, reader: Reader, unsafe_path: str) -> ShowAns
     Args:
         context: the memory.
         reader: the caller, whose trust decides which entries are visible.
-        unsafe_path: the path of an entry, or of a scope for its index.
+        unsafe_path: the path or handle of an entry, or the path of a scope for its index.
 
     Raises:
-        PathEscape, Refusal: not a path of the memory.
+        PathEscape, Refusal: not a path of the memory, or several entries have the handle.
         NotFound: the entry does not exist, or a recall may not return it.
         ToolProblem: the entry is too large.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = context.resolve_path(unsafe_path)
+    visibility = _create_visibility(context, reader)
+    path = visibility.resolve_entry(unsafe_path, recallable_only=True)
     if path.rel in {"", INDEX_NAME}:
         if (found := _read_index(context, reader, path.scope)) is None:
             raise NotFound(f"the scope {path.scope} has no index yet")
         return found
-    if (loaded := _create_visibility(context, reader).load_entry(path)) is None:
+    if (loaded := visibility.load_entry(path)) is None:
         raise NotFound(f"entry {path.text} not found; recall and the resources list the entries")
     if len(loaded.data) > MAX_ENTRY_BYTES:
         raise ToolProblem(
@@ -139,8 +140,12 @@ def list_history(context: JobContext, reader: Reader, unsafe_path: str) -> Histo
     Raises the errors of `operations.review.load_history`.
     """
     from muniment.operations.review import load_history
+    from muniment.store.handles import parse_handle
 
-    visible = _create_visibility(context, reader).filter_steps(load_history(context, unsafe_path or None))
+    visibility = _create_visibility(context, reader)
+    if parse_handle(unsafe_path) is not None:
+        unsafe_path = visibility.resolve_entry(unsafe_path, recallable_only=True).text
+    visible = visibility.filter_steps(load_history(context, unsafe_path or None))
     steps = list(islice(visible, MAX_HISTORY_STEPS + 1))
     displayed = [McpHistoryStep.model_validate(each) for each in steps[:MAX_HISTORY_STEPS]]
     return HistoryAnswer(steps=displayed, more=len(steps) > MAX_HISTORY_STEPS)

@@ -116,7 +116,10 @@ class Backend(Protocol):
         """Run `body`, which reads the memory for a reader, in a thread, and return its result."""
 
 
-_PATH: Final = "A path such as user/editor/dark-mode.md, or its address muniment://user/editor/dark-mode.md."
+_PATH: Final = (
+    "A path such as user/editor/dark-mode.md, its address muniment://user/editor/dark-mode.md, or a handle "
+    "of 5 characters."
+)
 
 MAX_URI_BYTES: Final = len(URI) + 3 * MAX_PATH_BYTES
 """Maximum bytes of the address of an entry, with every byte of its path escaped."""

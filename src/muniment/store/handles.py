@@ -1,0 +1,95 @@
+"""Identify entries, also after a rename: by their id, and by a handle, a short name built from it. Pure.
+
+H1 A handle is computed from the id in the front matter of an entry. An entry without an id has a handle of
+   its path, until Muniment writes the entry and gives it an id.
+H2 A handle has `HANDLE_CHARS` characters and at least one digit. The letters contain no vowel, and none that
+   looks like a digit, so a handle is never a word.
+H3 A handle is not a proof: any author can write any id, and two ids can have the same handle. Therefore a
+   lookup returns all entries that match.
+
+Separate from `catalog.py`, because the operations parse handles before they open a catalog.
+
+Attacked in tests/units/store/test_handles.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from muniment.content.entry import Entry, parse
+from muniment.kernel.change import FileChange
+from muniment.kernel.path import CanonicalPath
+
+HANDLE_CHARS: Final = 5
+
+MIN_HANDLE_CHARS: Final = 4
+"""Minimum characters of a handle that a person may type; the others may be omitted."""
+
+CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+ULID: Final = re.compile(f"[0-7][{CROCKFORD}]{{25}}")
+"""Pattern of the id of an entry."""
+
+_ALPHABET: Final = "0123456789bcdfghjkmnpqrstvwxyz"
+_PREFIX: Final = re.compile(f"[{_ALPHABET}]{{{MIN_HANDLE_CHARS},{HANDLE_CHARS}}}")
+
+
+def read_entry_id(entry: Entry) -> str:
+    """Return the id in the front matter of an entry, or "". It proves nothing: any author can write it."""
+    identity = (entry.muniment or {}).get("id")
+    return identity if isinstance(identity, str) and ULID.fullmatch(identity) is not None else ""
+
+
+def find_renames(changes: Iterable[FileChange]) -> dict[CanonicalPath, CanonicalPath]:
+    """Return the new paths of entries that one change set renames, each with the old path.
+
+    An entry is renamed if a file with its id is removed, and a file with this id is created.
+    """
+    items = list(changes)
+    removed = {
+        read_entry_id(parse(each.before)): each.path
+        for each in items
+        if each.after is None and each.before is not None
+    }
+    created = {
+        each.path: read_entry_id(parse(each.after))
+        for each in items
+        if each.base is None and each.after is not None
+    }
+    return {path: removed[identity] for path, identity in created.items() if removed.get(identity)}
+
+
+def read_handle(entry: Entry, path: CanonicalPath) -> str:
+    """Return the handle of an entry.
+
+    Args:
+        entry: the parsed file.
+        path: its path, which is used if the entry has no valid id.
+    """
+    return build_handle(read_entry_id(entry) or path.text)
+
+
+def build_handle(identity: str) -> str:
+    """Return the handle of an entry (rules H1 and H2 in the module docstring).
+
+    Args:
+        identity: the id of the entry; without an id, its path with its scope, which no id equals.
+    """
+    number = int.from_bytes(hashlib.sha256(identity.encode("utf-8", "surrogatepass")).digest(), "big")
+    while True:
+        characters = []
+        for _ in range(HANDLE_CHARS):
+            number, index = divmod(number, len(_ALPHABET))
+            characters.append(_ALPHABET[index])
+        handle = "".join(characters)
+        if not handle.isalpha():  # If the number is used up, the next characters are zeros.
+            return handle
+
+
+def parse_handle(text: str) -> str | None:
+    """Return the complete or incomplete handle that a person typed; None if the text is not one."""
+    lowered = text.lower() if text.isascii() else ""
+    return lowered if _PREFIX.fullmatch(lowered) else None
