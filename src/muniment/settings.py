@@ -85,8 +85,8 @@ class Settings:
             compares only words.
         policy_signers: the file with the keys of users who may sign policies; None: policies need no
             signature (`policy.signatures`).
-        standing: `on`: a session of a coding tool starts with the standing context (`recall.standing`); `off`:
-            it does not.
+        standing: `on`: a session of a coding tool starts with the standing context (`recall.standing`);
+            `off`: it does not.
         standing_tokens: maximum tokens of the standing context.
     """
 

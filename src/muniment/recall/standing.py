@@ -1,21 +1,22 @@
 """Choose the entries that every session of an assistant starts with, and write them as one text.
 
-1. *Instructions*: entries of trust `owner`, and the owner's sentences of entries with mixed trust. The model is
-   told to follow them.
-2. *Data between marks*: pinned entries of lower trust except `external`, and rules of trust `workspace`, which
-   come with a repository; each has a label.
+1. *Instructions*: entries of trust `owner`, and the owner's sentences of entries with mixed trust. The model
+   is told to follow them.
+2. *Data between marks*: pinned entries of lower trust except `external`, and rules of trust `workspace`,
+   which come with a repository; each has a label.
 3. *Index*: the number of other entries by topic, so that the model knows what a recall can find.
 
-If the budget is too small for all entries, pinned ones come first. Then an entry with instructions, with facts
-about the user or with conventions of the project comes before one about an occasion, and the newer of two equal
-ones first. An entry about an occasion is not a standing fact, even if there is room: a recall finds it.
+Pinned entries come first. The others are ordered by their words: instructions, facts about the user and
+conventions of the project come before occasions, and of two equal entries the newer one. The first entries of
+a memory usually introduce the user and the project, so they get an additional score. An entry about an
+occasion is not a standing fact, even if there is room: a recall finds it.
 
 - N1. An entry of trust `agent`, `workspace` or `external` is never among the instructions.
-- N2. An entry of trust `external`, and an unpinned one of trust `agent`, is in no part except the numbers of the
-  index; only topics that have entries of the owner or the workspace are named.
+- N2. An entry of trust `external`, and an unpinned one of trust `agent`, is only counted in the index. A topic
+  is named only if it has entries of the owner or the workspace.
 - N3. The text takes at most the budget.
 
-Attacked in tests/units/recall/test_standing.py.
+Attacked in tests/units/recall/test_standing.py; benchmarks/standing.py measures how many useful facts it has.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Final, NamedTuple
@@ -32,7 +33,6 @@ from muniment.content.entry import shorten
 from muniment.content.expiry import compute_local_day
 from muniment.content.gates import clean_line
 from muniment.content.markdown import create_fence_token
-from muniment.content.words import is_unspaced
 from muniment.files import load_package_tables
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
@@ -50,41 +50,36 @@ MAX_TOKENS: Final = 1_500
 """Default maximum tokens of the text."""
 
 MAX_CANDIDATES: Final = 5_000
-"""Maximum number of entries whose rows are compared: first pinned ones, then instructions, then the newest."""
+"""Maximum number of entries whose rows are compared: pinned ones, then the type `feedback`, then the newest."""
 
 _MAX_READ: Final = 150
 """Maximum number of entries that are read from their files."""
 
-_MIN_SCORE: Final = 1.0
+_MIN_SCORE: Final = 1.5
 """Minimum score of a standing fact that is not pinned."""
 
-_MAX_TOPICS: Final = 8
-_TOPIC_CHARS: Final = 30
-"""Maximum number of topics of a scope in the index, and maximum characters of each."""
-
-_FEEDBACK_SCORE: Final = 2.0
+_FEEDBACK_SCORE: Final = 1.0
 """Score of the type `feedback`, which the rules give to instructions, also in languages without words here."""
 
 _USER_SCORE: Final = 0.5
 """Score of an entry of the scope `user`: it is about the user, so it helps in more sessions."""
 
-_RECENT_SCORE: Final = 0.5
-"""Score of the newest entry; that of the oldest one is 0. It decides between otherwise equal entries."""
+_FIRST_SCORE: Final = 2.0
+_FIRST_SHARE: Final = 0.06
+"""Score of the first entries of a memory, and their share of all entries."""
 
-_DIGITS_SCORE: Final = -1.5
-"""Score of an entry with a date, a time or an amount."""
+_MAX_TOPICS: Final = 8
+_TOPIC_CHARS: Final = 30
+"""Maximum number of topics of a scope in the index, and maximum characters of each."""
 
-_OCCASION: Final = re.compile(
-    r"\d{1,2}:\d\d|\d{4}-\d\d|[€$£¥]|\d+[.,]\d\d\b|\b\d{1,2}(?:st|nd|rd|th)?\.? (?:jan|feb|mar|apr|may|mai|jun|jul|"
-    r"aug|sep|oct|okt|nov|dec|dez)|\b(?:january|february|march|april|june|july|august|september|october|"
-    r"november|december) \d"
-)
-_SENTENCE_START: Final = r"(?:(?:^|[.!?:;\n]['\"”)]*\s+)['\"“(]*(?:[-*•]\s+)?)"
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])\s+|\n+|\s[-\u2013\u2014]\s")
+_WORD: Final = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 
 _CANDIDATE_ROWS: Final = f"""
     SELECT {HIT_COLUMNS}, entry.type, entry.description, entry.sort FROM entry
     WHERE {DISPLAYABLE_IN_ROOTS} AND (entry.ends IS NULL OR entry.ends >= ?) AND entry.trust <> 'external'
-    ORDER BY entry.sort LIKE '{PINNED_FOLDER}/%' DESC, entry.type = 'feedback' DESC, entry.mtime_ns DESC, entry.rel
+    ORDER BY entry.sort LIKE '{PINNED_FOLDER}/%' DESC, entry.type = 'feedback' DESC, entry.mtime_ns DESC,
+        entry.rel
     LIMIT {MAX_CANDIDATES}
 """  # noqa: S608  constants of this package
 
@@ -103,7 +98,9 @@ class _Candidate(NamedTuple):
 
 
 class _WordClass(NamedTuple):
-    pattern: re.Pattern[str]
+    """Phrases in the form of `_normalize`, and the score of a text that contains one of them."""
+
+    phrases: tuple[str, ...]
     weight: float
 
 
@@ -147,12 +144,21 @@ def score_text(text: str) -> float:
 
     The score is positive for instructions, facts about a person and conventions, and negative for occasions.
 
-    Args:
-        text: the fact; letters of any case.
+    Source: logistic regression over facts whose usefulness people judged, see `standing.toml`.
+
+    Cost: about 30 µs.
     """
-    folded = fold(text)
-    score = sum(each.weight for each in _load_classes() if each.pattern.search(folded))
-    return score + (_DIGITS_SCORE if _OCCASION.search(folded) else 0.0)
+    normalized = _normalize(text)
+    return sum(each.weight for each in _load_classes() if any(map(normalized.__contains__, each.phrases)))
+
+
+def _normalize(text: str) -> str:
+    """Return the folded words of a text between spaces, with a `^` before each sentence."""
+    sentences = [
+        " ".join(["^", *_WORD.findall(sentence.replace("\u2019", "'"))])
+        for sentence in _SENTENCE_END.split(fold(text))
+    ]
+    return f" {' '.join(sentences)} "
 
 
 def _rank_candidates(
@@ -161,23 +167,25 @@ def _rank_candidates(
     """Return the candidates, the most useful first."""
     today = str(compute_local_day(datetime.fromisoformat(now)))
     values = (json.dumps(list(reader.keys)), now, today)
-    rows = recaller.catalog.rows(_CANDIDATE_ROWS, values, deadline=deadline)
+    rows = [
+        (build_hit(tuple(row)), kind, description, sort)
+        for *row, kind, description, sort in recaller.catalog.rows(_CANDIDATE_ROWS, values, deadline=deadline)
+    ]
+    rows.sort(key=lambda row: -row[0].mtime_ns)
     found: list[_Candidate] = []
-    newest_first = sorted(rows, key=lambda row: -row[5])
-    for position, (*row, kind, description, sort) in enumerate(newest_first):
-        hit = build_hit(tuple(row))
-        is_pinned = sort.startswith(f"{PINNED_FOLDER}/")
-        score = score_text(description) + _RECENT_SCORE * (1 - position / len(newest_first))
+    for position, (hit, kind, description, sort) in enumerate(rows):
+        score = score_text(description)
         score += _FEEDBACK_SCORE if kind == "feedback" else 0.0
         score += _USER_SCORE if reader.get_scope(hit.key.root) == GLOBAL_SCOPE else 0.0
-        is_allowed = is_pinned or score >= _MIN_SCORE
-        if is_allowed and reader.can_display(hit.key.root, hit.key.rel):
+        score += _FIRST_SCORE if position >= len(rows) * (1 - _FIRST_SHARE) else 0.0
+        is_pinned = sort.startswith(f"{PINNED_FOLDER}/")
+        if (is_pinned or score >= _MIN_SCORE) and reader.can_display(hit.key.root, hit.key.rel):
             found.append(_Candidate(hit, is_pinned, score))
     return sorted(found, key=lambda each: (not each.is_pinned, -each.score))
 
 
 def _select_part(reading: ReadEntry) -> ReadEntry | None:
-    """Return the part of an entry that a session may start with, by its trust in the ledger; None: no part."""
+    """Return the part of an entry that a session may start with, by its trust; None: no part."""
     if (owned := reading.owner_part) is not None:
         return owned
     is_pinned = fold(reading.hit.key.rel).startswith(f"{PINNED_FOLDER}/")
@@ -189,7 +197,7 @@ def _select_part(reading: ReadEntry) -> ReadEntry | None:
 def _build_index(
     recaller: Recaller, reader: RootReader, now: str, deadline: Deadline, chosen: Collection[EntryKey]
 ) -> str:
-    """Return a line with the number of entries that are not standing facts, by scope and topic; may be empty."""
+    """Return a line with the number of the other entries, by scope and topic; may be empty."""
     rows = recaller.catalog.rows(_TOPIC_ROWS, (json.dumps(list(reader.keys)), now), deadline=deadline)
     left: dict[RootKey, Counter[str]] = {}
     taken = Counter((key.root, key.rel.rpartition("/")[0]) for key in chosen)
@@ -217,23 +225,16 @@ def _format_topics(topics: Counter[str]) -> Iterator[str]:
 def _load_classes() -> tuple[_WordClass, ...]:
     """Return the classes of `standing.toml`."""
     tables = load_package_tables("muniment.recall", "standing")
-    return tuple(_WordClass(_compile_class(values), float(values["weight"])) for values in tables.values())
+    return tuple(_WordClass(_list_phrases(table), float(table["weight"])) for table in tables.values())
 
 
-def _compile_class(values: dict[str, str]) -> re.Pattern[str]:
-    phrases = [
-        fold(phrase.strip())
-        for name, listed in values.items()
-        if name not in {"why", "weight"}
-        for phrase in listed.split(",")
-    ]
-    return re.compile("|".join(map(_build_expression, dict.fromkeys(phrases))))
-
-
-def _build_expression(phrase: str) -> str:
-    """Return the regular expression of a phrase of `standing.toml`."""
-    start = _SENTENCE_START if phrase.startswith("^") else r"\b"
-    word = re.escape(phrase.strip("^*")).replace("'", "['’]")
-    if is_unspaced(phrase):
-        return word
-    return start + word + (r"" if phrase.endswith("*") else r"\b")
+def _list_phrases(table: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the phrases of a class in the form in which they occur in a normalized text."""
+    found: list[str] = []
+    for language in table.keys() - {"why", "weight"}:
+        for phrase in table[language].split(","):
+            text = " ".join(fold(phrase).split())
+            if language != "unspaced":
+                text = f" {text.removesuffix('*')}" if text.endswith("*") else f" {text} "
+            found.append(text)
+    return tuple(sorted(found))

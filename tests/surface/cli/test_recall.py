@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import threading
 from contextlib import closing
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,9 +17,11 @@ from kit.cli.process import launch
 from kit.memories import make_roots, write_file
 from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
+from muniment.integrations.coding_tools import hook as hook_module
 from muniment.kernel import cancel
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.listing import OpenDirectory
+from muniment.recall.recaller import Recaller
 from muniment.store import injected, upkeep, visit, watching
 from muniment.store.audit import read_records
 from muniment.store.state import State
@@ -40,8 +42,12 @@ def roots(tmp_path):
 
 
 @pytest.fixture
-def hook(cli):
-    """Return a function that sends an event to the hook and returns answer and notes; it never fails."""
+def hook(cli, monkeypatch):
+    """Return a function that sends an event to the hook and returns answer and notes; it never fails.
+
+    Sessions get no standing context; test_hook.py has its tests.
+    """
+    monkeypatch.setenv("MUNIMENT_STANDING", "off")
 
     def hook(event='{"prompt": "dark mode editor"}', *flags):
         done = cli("recall", "--hook", *flags, stdin=event)
@@ -52,10 +58,11 @@ def hook(cli):
     return hook
 
 
-def test_recall_prints_path_trust_date_and_escaped_text(cli, roots):
-    first, text, *_ = cli.run_for_lines("recall", "dark", "mode", "in", "my", "editor")
-    assert first.startswith("user/editor/dark.md (trust: owner, 2")
-    assert text == "  Prefers dark mode in the editor"
+def test_recall_prints_label_and_escaped_text(cli, roots):
+    first, *_ = cli.run_for_lines("recall", "dark", "mode", "in", "my", "editor")
+    assert re.fullmatch(r"\[20\d\d-\d\d-\d\d [a-z0-9]{5}\] Prefers dark mode in the editor", first)
+    (staging,) = cli.run_for_lines("recall", STAGING)
+    assert re.fullmatch(r"\[workspace 20\d\d-\d\d-\d\d [a-z0-9]{5}\] Staging runs on .* pgbouncer", staging)
     assert cli.run_for_lines("recall", "capital", "of", "France") == ["no entry matches"]
     for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
         write_file(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
@@ -76,8 +83,8 @@ def test_recall_json_supports_exclude_limit_scope_and_budget(cli):
     assert not ids & {entry["id"] for entry in second["entries"]}
     assert len(cli.run_for_document("recall", "dark editor", "--limit=1")["entries"]) == 1
     assert cli.run_for_document("recall", "dark editor", "--scope=project")["abstained"]
-    small = cli.run_for_document("recall", "dark editor", "--budget=140")
-    assert (small["tokens"] <= 140, len(small["entries"])) == (True, 1)
+    small = cli.run_for_document("recall", "dark editor", "--budget=95")
+    assert (small["tokens"] <= 95, len(small["entries"])) == (True, 1)
     refused = cli.run_for_document("recall", "dark editor", "--budget=20", code=1)
     assert "too small for one entry; use at least" in refused["error"]["message"]
 
@@ -210,21 +217,22 @@ CLAUDE = {
     "prompt_id": "p",
 }
 CODEX = {"session_id": "s", "turn_id": "1", "transcript_path": None, "cwd": "/", "model": "m"}
-QWEN = {"session_id": "s", "transcript_path": "/t", "cwd": "/", "timestamp": "2026-11-26T00:00:00Z"}
+GEMINI = {"session_id": "s", "transcript_path": "/t", "cwd": "/", "timestamp": "2026-11-26T00:00:00Z"}
+QWEN = {**GEMINI, "permission_mode": "default"}
 CURSOR = {"conversation_id": "s", "generation_id": "g", "cursor_version": "3.20.17"}
 STAGING, OFF_TOPIC = "Which Postgres does staging run?", "capital of France"
 TOOLS = {
-    "claude-code": (CLAUDE, "UserPromptSubmit", "SessionStart"),
-    "codex": (CODEX, "UserPromptSubmit", "SessionStart"),
-    "qwen-code": (QWEN, "UserPromptSubmit", "PreCompact"),
-    "gemini-cli": (QWEN, "BeforeAgent", "PreCompress"),
-    "cursor": (CURSOR, "beforeSubmitPrompt", "sessionStart"),
+    "claude-code": (CLAUDE, "UserPromptSubmit", "SessionStart", {"source": "compact"}),
+    "codex": (CODEX, "UserPromptSubmit", "SessionStart", {"source": "compact"}),
+    "qwen-code": (QWEN, "UserPromptSubmit", "SessionStart", {"source": "compact"}),
+    "gemini-cli": (GEMINI, "BeforeAgent", "PreCompress", {"trigger": "manual"}),
+    "cursor": (CURSOR, "beforeSubmitPrompt", "preCompact", {}),
 }
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_hook_answers_each_tool_in_its_format(hook, tool):
-    sent, prompts, begins = TOOLS[tool]
+    sent, prompts, compaction, members = TOOLS[tool]
 
     def answer(**more):
         line, notes = hook(json.dumps(sent | more))
@@ -243,9 +251,9 @@ def test_hook_answers_each_tool_in_its_format(hook, tool):
         assert "Staging runs on Postgres 16" in first["hookSpecificOutput"]["additionalContext"]
     for empty_prompt in (OFF_TOPIC, STAGING, ""):  # Off topic, already injected, and without words.
         assert answer(hook_event_name=prompts, prompt=empty_prompt) == {}
-    assert answer(hook_event_name=begins, source="resume") == {}
+    assert answer(hook_event_name="SessionStart", source="resume") == {}
     assert answer(hook_event_name=prompts, prompt=STAGING) == {}, "the old conversation still has it"
-    assert answer(hook_event_name=begins, source="compact") == {}
+    assert answer(hook_event_name=compaction, **members) == {}
     assert set(answer(hook_event_name=prompts, prompt=STAGING)) == set(first)
 
 
@@ -299,8 +307,8 @@ def test_hook_never_fails_for_any_input(hook, monkeypatch):
         assert (line, notes.startswith("nothing was recalled: "), why in notes) == (NOTHING, True, True)
     release = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(recall, "_recall_entries", lambda *_, **__: release.wait(30) and Recalled())
-        patch.setattr(recall, "HOOK_SECONDS", 0.05)
+        patch.setattr(Recaller, "recall", lambda *_, **__: release.wait(30) and Recalled())
+        patch.setattr(hook_module, "HOOK_SECONDS", 0.05)
         assert hook() == (NOTHING, "nothing was recalled: it took longer than 0.05 s\n")
         release.set()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
@@ -356,13 +364,12 @@ def test_session_start_and_compaction_reset_injected_entries(prompt, hook, home,
     assert (line, notes, count_rows(home)) == (NOTHING, "", (0, 0))
     assert prompt("one", hook_event_name="UserPromptSubmit") != ""
     assert prompt("one", hook_event_name="Stop") == ""
-    assert prompt("one", hook_event_name=event) != ""  # An event with a prompt also resets.
 
 
 def test_injected_entries_expire_and_clock_changes_hide_none(prompt, home, monkeypatch):
-    now = Mock(wraps=recall.datetime)
-    monkeypatch.setattr(recall, "datetime", now)
-    start = recall.datetime.now(UTC)
+    now = Mock(wraps=datetime)
+    monkeypatch.setattr(hook_module, "datetime", now)
+    start = datetime.now(UTC)
     for days, is_injected in (
         (0, True),
         (29, False),
@@ -413,16 +420,16 @@ def test_hostile_session_id_works_and_is_stored_nowhere(prompt, hook, home):
 
 
 def test_late_answer_does_not_count_as_injected(prompt, monkeypatch):
-    release, real = threading.Event(), recall._recall_entries
+    release, real = threading.Event(), Recaller.recall
     threads = set(threading.enumerate())
 
-    def recall_slowly(*arguments):
+    def recall_slowly(*arguments, **named):
         release.wait(30)
-        return real(*arguments)
+        return real(*arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recall, "_recall_entries", recall_slowly)
-        patch.setattr(recall, "HOOK_SECONDS", 0.05)
+        patch.setattr(Recaller, "recall", recall_slowly)
+        patch.setattr(hook_module, "HOOK_SECONDS", 0.05)
         patch.setattr(cancel, "Deadline", lambda _: Deadline(float("inf")))  # It ignores the deadline.
         patch.setattr(recall, "RECORD_SECONDS", 0.0)
         assert prompt("one") == ""
@@ -439,7 +446,7 @@ def test_hook_answers_if_ledger_is_busy_or_unwritable(prompt, home, monkeypatch)
         assert prompt("one") != ""
     with closing(sqlite3.connect(home / "state" / "ledger.db")) as other, monkeypatch.context() as patch:
         patch.setattr(recall, "RECORD_SECONDS", 0.0)
-        patch.setattr(recall, "HOOK_SECONDS", 3.0)
+        patch.setattr(hook_module, "HOOK_SECONDS", 3.0)
         patch.setattr("muniment.store.database.BUSY_SECONDS", 0.05)
         other.execute("BEGIN IMMEDIATE")
         assert prompt("one") != ""

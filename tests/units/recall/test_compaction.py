@@ -110,7 +110,7 @@ def parse_sections(text):
 def parse_facts(text):
     """Return the facts inside the fence of the key knowledge; the model does not know its token."""
     lines = parse_sections(text)["key_knowledge"]
-    marks = [line for line in lines if re.fullmatch(r"<<memory (?!0{16})[0-9a-f]{16}>>", line)]
+    marks = [line for line in lines if re.fullmatch(r"<<memory [a-z0-9]{8}>>", line)]
     assert len(marks) == 1
     return lines[lines.index(marks[0]) + 1 : lines.index(marks[0].replace("memory", "end"))]
 
@@ -253,7 +253,7 @@ def test_conversation_text_cannot_leave_the_fence_or_its_role(bench):
         assert one.run_round()
         prompt = one.requests[-1][1]["content"]
         first, *lines, last = prompt.split("\n")
-        token = re.fullmatch(r"<<conversation ([0-9a-f]{16})>>", first)[1]
+        token = re.fullmatch(r"<<conversation ([a-z0-9]{8})>>", first)[1]
         assert last == f"<<end {token}>>"
         assert not any(token in line for line in lines)
         # A line without indentation starts a role; indented lines are its text.

@@ -152,7 +152,7 @@ def test_entries_return_after_an_edit_a_compaction_or_a_reset(recall_stage):
     assert read_injections(recall_stage, conversation) == [("user_turn", ["project/deploy.md"])] * 4
     assert [len(exclude) for _, exclude in recall_stage.recaller.asked] == [0, 1, 0, 0]
     assert "on Fridays" in history[0]["content"]
-    assert run_turn(conversation, f"{DEPLOY} {STAGING}")[0]["content"].count("\n- project/") == 1
+    assert run_turn(conversation, f"{DEPLOY} {STAGING}")[0]["content"].count("\n- [") == 1
 
 
 def test_entry_is_injected_once_until_edited_or_compacted(recall_stage):
@@ -576,7 +576,7 @@ def test_injections_are_recorded_in_order_by_path_and_digest(recall_stage):
     recall_stage.bench.write_files("project/src/style.md", STYLE)
     for path in ("project/database.md", "project/src/style.md"):  # The project tier has room for the newest.
         os.utime(recall_stage.bench.get_file_path(path), (1_000_000_000, 1_000_000_000))
-    conversation = recall_stage.open_conversation(Budgets(project=150))
+    conversation = recall_stage.open_conversation(Budgets(project=85))
     conversation.on_path("src/x.py")
     run_turn(conversation, STAGING)
     conversation.on_user_turn(STAGING)  # It is not injected, so it is not recorded.

@@ -42,7 +42,7 @@ def test_task_context_contains_related_facts_and_tools(recall_stage):
     headings = re.findall("^## .*", context, re.MULTILINE)
     assert headings == ["## Task", "## Key Context (preserve these facts)", "## Memory Tools Available"]
     assert context.startswith("## Task\n\nRaise the pool of staging Postgres.\n\n")
-    assert re.search(r"<<memory (\w+)>>\n- project/database.md .*\n.*pgbouncer\.\n<<end \1>>", context)
+    assert re.search(r"<<memory (\w+)>>\n- \[workspace .*\] Database: .*pgbouncer\.\n<<end \1>>", context)
     assert all(f"- {tool}" in context for tool in ("search_memory: Search", "remember_this: Submit"))
     nothing = make_subagents(recall_stage).task_context("Fly zeppelins over antarctica.")
     assert "## Key Context (preserve these facts)\n\n(nothing is known)\n" in nothing

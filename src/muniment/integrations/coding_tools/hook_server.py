@@ -99,7 +99,7 @@ class HookServer:
         return answer_event(event, self._open_memory(directory), HookOptions(), deadline)
 
     def _open_memory(self, directory: str) -> HookMemory:
-        """Return the memory of a directory; open it if it is not open, or if a root was replaced or is missing."""
+        """Return the memory of a directory; open it if it is not open or not current."""
         if not os.path.isabs(directory):  # noqa: PTH117  as a text
             raise BadArguments("invalid directory; use an absolute path")
         path = Path(directory)
