@@ -267,7 +267,8 @@ def _encode_anthropic(request: Request, answer: Answer, tokens: int) -> tuple[st
     if not request.body.get("stream"):
         whole = {**message, "content": [block], "stop_reason": reason}
         return "application/json", json.dumps(whole).encode()
-    empty = {**block, **({"text": ""} if answer.call is None else {"input": {}})}
+    empty = dict(block)
+    empty |= {"text": ""} if answer.call is None else {"input": {}}
     return _encode_events(
         [
             {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
