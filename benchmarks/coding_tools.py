@@ -22,12 +22,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -323,8 +326,12 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the tool."""
+        """End the tool and its children: some tools continue when their terminal ends."""
+        group = self._tmux("display-message", "-p", "-t", "tool", "#{pane_pid}", check=False).strip()
         self._tmux("kill-server", check=False)
+        if group:
+            with suppress(ProcessLookupError):
+                os.killpg(int(group), signal.SIGKILL)
 
     def type(self, text: str) -> None:
         """Type a line and press enter."""

@@ -126,6 +126,7 @@ class Codex(Tool):
         (directory / "config.toml").write_text(
             f'model = "{MODEL}"\nmodel_provider = "{MODEL}"\ncheck_for_update_on_startup = false\n\n'
             "[analytics]\nenabled = false\n\n"
+            "[features]\ndaemon_auto_start = false\n\n"
             f'[model_providers.{MODEL}]\nname = "{MODEL}"\nbase_url = "{url}/v1"\nwire_api = "responses"\n'
             'env_key = "SCRIPTED_KEY"\nrequest_max_retries = 0\nstream_max_retries = 0\n\n'
             f'[projects.{json.dumps(str(workspace))}]\ntrust_level = "trusted"\n'
