@@ -316,7 +316,7 @@ MAY_OPEN = {
         "(Path(migrations_path) / name).read_text",
     },
     # The whole home, which the user wants to remove.
-    "cli.setup": {
+    "cli.uninstall": {
         *(
             "open_descriptor",
             "directory.iterdir",
