@@ -304,6 +304,7 @@ MAY_OPEN = {
         ),
         *("file.path.unlink", "self.original_path.unlink"),
     },
+    "integrations.coding_tools.own_memory": {"open_descriptor", "os.scandir"},  # notes of coding tools
     "fleet.address": {"path.open"},  # a file with the database URL, named by the operator
     # Own working copies: their state, and removal of invalid ones.
     "fleet.working_copies": {

@@ -20,17 +20,17 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Json, ToolName
+from muniment.cli.own_memory import present_own_memory
 from muniment.cli.terminal import (
     EXIT_FAILED,
     color_text,
-    confirm,
-    is_interactive,
+    confirm_change,
     print_line,
     print_notes,
 )
@@ -49,6 +49,9 @@ from muniment.integrations.coding_tools.files import (
 from muniment.integrations.coding_tools.tools import NAME, TOOLS, CodingTool, Program, SettingsPart
 from muniment.names import HOME_VARIABLE
 from muniment.portable import IS_WINDOWS
+
+if TYPE_CHECKING:
+    from muniment.integrations.coding_tools.own_memory import OwnMemory
 
 START_SECONDS: Final = 30.0
 """Maximum seconds for the program to print its version; it normally takes half a second."""
@@ -152,13 +155,25 @@ def setup(
         status = "removed" if remove else "written"
     elif not changes and remove:
         setting.forget()
+    own_memory = None if remove else setting.find_own_memory()
+    code = EXIT_FAILED if status == "not_written" else 0
+    if not json:
+        for line in _format_setup_result(setting, status):
+            print_line(line)
+        if own_memory is not None and code == 0:
+            code = present_own_memory(own_memory, setting.tool.title, can_ask=not yes)
     files = [{"path": printable(str(each.file.configured_path)), "change": each.lines} for each in changes]
     hint = "nothing was written; answer yes at a terminal, or use --yes"
     return Report(
-        {"tool": tool.value, "status": status, "files": files, "notes": notes},
-        _format_setup_result(setting, status),
+        {
+            "tool": tool.value,
+            "status": status,
+            "files": files,
+            "notes": notes,
+            "own_memory": own_memory and own_memory.as_json,
+        },
         problems=[hint] if status == "not_written" else [],
-        code=EXIT_FAILED if status == "not_written" else 0,
+        code=code,
     )
 
 
@@ -270,6 +285,13 @@ class ToolSetup:
         if importlib.util.find_spec("mcp") is None:
             notes.append(f"the server needs the extra `mcp`: pip install '{NAME}[mcp]'")
         return notes
+
+    def find_own_memory(self) -> OwnMemory | None:
+        """Find the memory that the tool keeps itself; None: it keeps none. Raises as `changes`."""
+        from muniment.integrations.coding_tools.own_memory import find_own_memory
+
+        documents = {part.file: self._read_document(part) for part in self._get_parts()}
+        return find_own_memory(self.name, documents, os.environ)
 
     def forget(self) -> None:
         """Delete the saved copies of settings files, and the empty directories that setup created."""
@@ -480,11 +502,6 @@ def _print_changes(changes: list[SettingsChange]) -> None:
         print_line(f"{'file to remove' if change.after is None else what} {change.file.label}")
         for line in change.lines:
             print_line(color_text(line, {"+": "green", "-": "red"}.get(line[0], "dim")))
-
-
-def confirm_change(question: str) -> bool:
-    """Ask a user at a terminal for confirmation, and return the answer; without a terminal, return False."""
-    return is_interactive() and confirm(f"{question} [y/N] ")
 
 
 def _format_setup_result(setting: ToolSetup, status: str) -> Iterator[str]:

@@ -20,8 +20,8 @@ import typer
 
 from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Json
-from muniment.cli.setup import ToolSetup, Yes, confirm_change, require_setup_support
-from muniment.cli.terminal import EXIT_FAILED, print_line
+from muniment.cli.setup import ToolSetup, Yes, require_setup_support
+from muniment.cli.terminal import EXIT_FAILED, confirm_change, print_line
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, printable
 from muniment.files import open_descriptor
