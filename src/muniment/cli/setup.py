@@ -27,13 +27,16 @@ import typer
 from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Json, ToolName
 from muniment.cli.own_memory import present_own_memory
+from muniment.cli.service import DaemonService, format_service_result
 from muniment.cli.terminal import (
     EXIT_FAILED,
     color_text,
     confirm_change,
+    is_interactive,
     print_line,
     print_notes,
 )
+from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, printable
 from muniment.integrations.coding_tools.edits import Edit, edit_text
 from muniment.integrations.coding_tools.files import (
@@ -126,13 +129,24 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; r
 
 
 def _describe_failure(options: Mapping[str, Any]) -> str:
-    return f"{'not removed from' if options['remove'] else 'not set up:'} {TOOLS[options['tool']].title}"
+    title = TOOLS[options["tool"]].title if options["tool"] else "the daemon"
+    return f"{'not removed from' if options['remove'] else 'not set up:'} {title}"
 
 
 @command(_describe_failure)
 def setup(
     *,
-    tool: Annotated[ToolName, typer.Argument(metavar="TOOL")],
+    tool: Annotated[ToolName | None, typer.Argument(metavar="[TOOL]", show_default=False)] = None,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="Run the daemon as a systemd service of this user.")
+    ] = False,
+    workspace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --daemon: a directory of a workspace to serve. May be repeated.",
+            show_default="those of the existing service, or the current directory",
+        ),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove what an earlier setup added.")] = False,
     yes: Yes = False,
     json: Json = False,
@@ -140,22 +154,56 @@ def setup(
     """Add the MCP server and the recall hook to a coding tool.
 
     Both are added to the settings of the tool. The command shows the change first, and writes nothing before
-    you confirm it.
+    you confirm it. With --daemon, it does the same for a service that runs the daemon.
     """
     require_setup_support()
+    if tool is None and not daemon:
+        raise ConfigInvalid(f"missing TOOL: use one of {', '.join(TOOLS)}, or --daemon")
+    if workspace and not daemon:
+        raise ConfigInvalid("--workspace is only for --daemon; add --daemon or remove --workspace")
     home = load_settings().home
-    setting = ToolSetup(tool.value, TOOLS[tool], home, None if remove else find_program(home))
+    program = None if remove else find_program(home)
+    document, code = dict[str, Any](), 0
+    if tool is not None:
+        setting = ToolSetup(tool.value, TOOLS[tool], home, program)
+        document, code = _set_up_tool(setting, yes=yes, json=json)
+        if not json and not daemon and not remove and is_interactive():
+            print_line(f"to run the daemon as a service: {NAME} setup --daemon")
+    if daemon:
+        service = DaemonService(home)
+        if program is None:
+            result = service.remove(yes=yes, quiet=json)
+        else:
+            result = service.install(program, workspace or (), yes=yes, quiet=json)
+        document["daemon"] = result.as_json
+        code = EXIT_FAILED if result.status == "not_written" else code
+        for line in () if json else format_service_result(result, is_removal=remove):
+            print_line(clean_foreign_line(line) if line[0] != " " else line)
+    statuses = {document.get("status"), document.get("daemon", {}).get("status")}
+    hint = "nothing was written; answer yes at a terminal, or use --yes"
+    return Report(document, problems=[hint] if "not_written" in statuses else [], code=code)
+
+
+def _set_up_tool(setting: ToolSetup, *, yes: bool, json: bool) -> tuple[dict[str, Any], int]:
+    """Set up a coding tool, or remove Muniment from it; return the JSON document and the exit code.
+
+    Args:
+        setting: the setup or removal.
+        yes: whether the user has confirmed with `--yes`.
+        json: whether to print no text and to ask nothing.
+    """
     changes, notes = setting.changes(), setting.notes()
+    is_removal = setting.program is None
     if not json:
         _print_changes(changes)
         print_notes(notes)
     status = "not_written" if changes else "unchanged"
     if changes and (yes or (not json and confirm_change("write these changes?"))):
         setting.write(changes)
-        status = "removed" if remove else "written"
-    elif not changes and remove:
+        status = "removed" if is_removal else "written"
+    elif not changes and is_removal:
         setting.forget()
-    own_memory = None if remove else setting.find_own_memory()
+    own_memory = None if is_removal else setting.find_own_memory()
     code = EXIT_FAILED if status == "not_written" else 0
     if not json:
         for line in _format_setup_result(setting, status):
@@ -163,18 +211,8 @@ def setup(
         if own_memory is not None and code == 0:
             code = present_own_memory(own_memory, setting.tool.title, can_ask=not yes)
     files = [{"path": printable(str(each.file.configured_path)), "change": each.lines} for each in changes]
-    hint = "nothing was written; answer yes at a terminal, or use --yes"
-    return Report(
-        {
-            "tool": tool.value,
-            "status": status,
-            "files": files,
-            "notes": notes,
-            "own_memory": own_memory and own_memory.as_json,
-        },
-        problems=[hint] if status == "not_written" else [],
-        code=code,
-    )
+    document = {"tool": setting.name, "status": status, "files": files, "notes": notes}
+    return {**document, "own_memory": own_memory and own_memory.as_json}, code
 
 
 def require_setup_support() -> None:

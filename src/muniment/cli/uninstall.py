@@ -4,14 +4,14 @@ U1 The existing parts are shown first; nothing is done without a confirmation.
 U2 The memory is removed only with `--erase-memory`, and at a terminal only after a second confirmation. Even
    then, only files that Muniment creates in its home are removed. Other files in the home stay, and so does
    memory in bound directories outside of it. The command lists them.
-U3 A daemon is never ended. While one runs, no memory is erased.
+U3 A daemon is never ended, except by the removal of the service that setup wrote. While one runs, no memory
+   is erased.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -20,11 +20,11 @@ import typer
 
 from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Json
+from muniment.cli.service import DaemonService, is_daemon_running
 from muniment.cli.setup import ToolSetup, Yes, require_setup_support
 from muniment.cli.terminal import EXIT_FAILED, confirm_change, print_line
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, printable
-from muniment.files import open_descriptor
 from muniment.integrations.coding_tools.files import list_saved_files
 from muniment.integrations.coding_tools.tools import NAME, TOOLS
 
@@ -42,6 +42,7 @@ class Installation:
     Attributes:
         settings: the settings, with the home and the bound roots.
         tools: the coding tools with entries of Muniment, and for each one the files with these entries.
+        service: the service that runs the daemon; None: setup did not write one.
         is_daemon_running: whether a daemon runs for the home.
         entries: the number of entries in the home.
         remaining: paths that stay even if the memory is erased, each with the reason.
@@ -50,6 +51,7 @@ class Installation:
 
     settings: Settings
     tools: tuple[tuple[ToolSetup, tuple[Path, ...]], ...]
+    service: DaemonService | None
     is_daemon_running: bool
     entries: int
     remaining: tuple[str, ...]
@@ -79,19 +81,27 @@ def uninstall(
         _print_installation(found, erase_memory=erase_memory)
     if erase_memory:
         _check_erasable(found)
-    is_confirmed = yes or not found.tools or (not json and confirm_change("remove it from these tools?"))
+    is_confirmed = (
+        yes or not (found.tools or found.service) or (not json and confirm_change("remove these parts?"))
+    )
     for setting, _ in found.tools if is_confirmed else ():
         setting.write(setting.changes())
         done.append(setting.name)
+    service = "installed" if found.service else None
+    if is_confirmed and found.service:
+        service = found.service.remove(yes=True, quiet=True).status
+        done.append("the daemon service")
     if is_confirmed and erase_memory:
         is_confirmed = erased = yes or (
             not json and confirm_change(f"erase all memory in {clean_foreign_line(str(home))}?")
         )
         if erased:
+            _require_stopped(found.settings)
             _erase(home)
     return Report(
         {
-            "taken_out_of": done,
+            "taken_out_of": [each.name for each, _ in found.tools if each.name in done],
+            "service": service,
             "in_tools": [each.name for each, _ in found.tools if each.name not in done],
             "daemon_runs": found.is_daemon_running,
             "home": printable(str(home)) if home.exists() else None,
@@ -123,6 +133,13 @@ def find_installation() -> Installation:
             notes.append(str(error))
             continue
         tools += [(setting, files)] if files else []
+    service = DaemonService(settings.home)
+    default_files.add(service.path)
+    try:
+        is_service_installed = service.is_installed()
+    except ConfigInvalid as error:
+        notes.append(str(error))
+        is_service_installed = False
     notes += [
         f"{each.configured_path} was set up with other environment variables; "
         f"set them again, then run: {NAME} setup {each.tool} --remove"
@@ -134,7 +151,13 @@ def find_installation() -> Installation:
     remaining = [f"{path} (bound to {scope})" for scope, path in settings.roots.items()]
     remaining += [f"{path} (not created by {NAME}, or a link)" for path in _list_foreign_files(settings.home)]
     return Installation(
-        settings, tuple(tools), _is_daemon_running(settings.state), entries, tuple(remaining), tuple(notes)
+        settings,
+        tuple(tools),
+        service if is_service_installed else None,
+        is_daemon_running(settings.state),
+        entries,
+        tuple(remaining),
+        tuple(notes),
     )
 
 
@@ -153,18 +176,6 @@ def _is_project(path: Path) -> bool:
     return PROJECT_ID.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
-def _is_daemon_running(state: Path) -> bool:
-    """Return whether a daemon runs: it then holds the lock in the state directory."""
-    from muniment.store.state import try_lock
-
-    with ExitStack() as resources:
-        try:
-            fd = resources.enter_context(open_descriptor(state / "daemon.lock"))
-        except OSError:
-            return False
-        return not try_lock(fd, shared=True)
-
-
 def _check_erasable(found: Installation) -> None:
     """Check that the memory may be erased: no daemon runs, and the directory is a home of Muniment.
 
@@ -172,13 +183,20 @@ def _check_erasable(found: Installation) -> None:
         ConfigInvalid: a daemon runs, or the directory is not a home of Muniment.
     """
     home = found.settings.home
-    if found.is_daemon_running:
-        raise ConfigInvalid(f"a daemon runs for {home}; stop it first, then run this again; nothing was done")
+    if not found.service:
+        _require_stopped(found.settings)
     is_muniment_home = home.is_dir() and not _list_foreign_files(home)
     if not is_muniment_home and not (found.settings.state / "ledger.db").is_file():
         raise ConfigInvalid(f"{home} contains no ledger of {NAME}, so it is not a home; nothing was erased")
     if Path.home().resolve().is_relative_to(home.resolve()):
         raise ConfigInvalid(f"{home} is or contains your home directory; erase the files by hand")
+
+
+def _require_stopped(settings: Settings) -> None:
+    if is_daemon_running(settings.state):
+        raise ConfigInvalid(
+            f"a daemon runs for {settings.home}; stop it first, then run this again; nothing was erased"
+        )
 
 
 def _erase(home: Path) -> None:
@@ -218,9 +236,11 @@ def _print_installation(found: Installation, *, erase_memory: bool) -> None:
                 f"to remove: the entries in {setting.tool.title} ({', '.join(map(str, files))})"
             )
         )
+    if found.service:
+        print_line(clean_foreign_line(f"to remove: the daemon service ({found.service.path})"))
     if not found.tools:
         print_line("no coding tool has entries of Muniment")
-    if found.is_daemon_running:
+    if found.is_daemon_running and not found.service:
         print_line("stays: the running daemon; stop it separately")
     if found.settings.home.exists():
         what = "to erase permanently, after a second question" if erase_memory else "stays"
@@ -238,7 +258,7 @@ def _print_installation(found: Installation, *, erase_memory: bool) -> None:
 def _format_uninstall_result(found: Installation, done: list[str], *, erased: bool) -> Iterator[str]:
     if done:
         yield f"removed from {', '.join(done)}"
-    elif found.tools:
+    elif found.tools or found.service:
         yield "nothing was changed; answer yes at a terminal, or use --yes"
     if erased:
         yield clean_foreign_line(f"erased: the memory in {found.settings.home}")
