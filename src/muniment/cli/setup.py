@@ -136,7 +136,7 @@ def _describe_failure(options: Mapping[str, Any]) -> str:
 @command(_describe_failure)
 def setup(
     *,
-    tool: Annotated[ToolName | None, typer.Argument(metavar="[TOOL]", show_default=False)] = None,
+    tool: Annotated[ToolName | None, typer.Argument(metavar="TOOL", show_default=False)] = None,
     daemon: Annotated[
         bool, typer.Option("--daemon", help="Run the daemon as a systemd service of this user.")
     ] = False,

@@ -91,8 +91,8 @@ def test_printed_command_imports_notes_as_agent(run, projects):
 
 @pytest.mark.usefixtures("fake_terminal")
 def test_setup_on_terminal_imports_notes_only_after_yes(run, home, projects):
-    run("setup", "claude-code", "--yes")
-    assert not (home / "projects").exists()
+    unasked = run("setup", "claude-code", "--yes", stdin="yes\n")
+    assert ("import these notes now?" in unasked.stdout, (home / "projects").exists()) == (False, False)
     declined = run("setup", "claude-code", stdin="n\n")
     assert ("import these notes now? [y/N]" in declined.stdout, declined.exit_code) == (True, 0)
     assert not (home / "projects").exists()
@@ -270,6 +270,13 @@ def test_hostile_notes_are_not_counted(run, user, tmp_path, kind):
     assert (done.exit_code, SECRET in done.output) == (0, False), done.output
     assert sum(each["notes"] for each in get_own_memory(run, "claude-code")["sources"]) == 0
     assert take_snapshot(outside) == before
+
+
+def test_linked_folder_of_codex_is_not_read(run, user, tmp_path):
+    write_file(tmp_path / "others", "MEMORY.md", CODEX)
+    (user / ".codex").mkdir(mode=0o700)
+    (user / ".codex/memories").symlink_to(tmp_path / "others")
+    assert get_own_memory(run, "codex") is None
 
 
 def test_names_with_control_characters_are_escaped(run, user):
