@@ -304,6 +304,8 @@ MAY_OPEN = {
         ),
         *("file.path.unlink", "self.original_path.unlink"),
     },
+    "integrations.coding_tools.own_memory": {"open_descriptor", "os.scandir"},  # notes of coding tools
+    "cli.service": {"shutil.which", "open_descriptor"},  # systemctl, and the lock of a daemon
     "fleet.address": {"path.open"},  # a file with the database URL, named by the operator
     # Own working copies: their state, and removal of invalid ones.
     "fleet.working_copies": {
@@ -316,9 +318,8 @@ MAY_OPEN = {
         "(Path(migrations_path) / name).read_text",
     },
     # The whole home, which the user wants to remove.
-    "cli.setup": {
+    "cli.uninstall": {
         *(
-            "open_descriptor",
             "directory.iterdir",
             "directory.rmdir",
             "each.rglob",

@@ -200,7 +200,14 @@ def _make_gemini(writer):
     bullets = [f"{writer.random.choice('-*')} {writer.sentence()}" for _ in range(4)]
     bullets.insert(2, f"  more of it {writer.word()}")
     after = writer.random.choice([[], ["", f"## Style {writer.word()}", "", *writer.lines()]])
-    return [*before, "## Gemini Added Memories", *bullets, *after]
+    heading = f"## {writer.random.choice(['Gemini', 'Qwen'])} Added Memories"
+    return [*before, heading, *bullets, *after]
+
+
+def _make_task_groups(writer):
+    """Build the `MEMORY.md` of Codex."""
+    groups = [[f"# Task Group: {writer.sentence()}", "", *writer.lines()] for _ in range(2)]
+    return [*writer.lines(1), *groups[0], "## Tasks", *writer.lines(), *groups[1]]
 
 
 def _make_rule_file(writer):
@@ -257,6 +264,7 @@ TEXTS = [
         _make_unclosed,
         _make_long_front,
         _make_sections,
+        _make_task_groups,
         _make_rule_file,
     ),
     *(_make_prose, _make_long_title, _make_setext),

@@ -80,6 +80,31 @@ def import_(
     Entries that the memory already contains are not written again. Exit 1 if anything was rejected; the rest
     is imported.
     """
+    return import_source(path, where, format=format, trust=trust, scope=scope, dry_run=dry_run)
+
+
+def import_source(
+    path: Path,
+    where: MemoryFlags,
+    *,
+    format: str,  # noqa: A002  as the option
+    trust: str = "agent",
+    scope: str | None = None,
+    dry_run: bool = False,
+) -> Report:
+    """Import a source as `muniment import` does, and return the report.
+
+    Args:
+        path: the source.
+        where: the options that select the memory.
+        format: the format of the source, or `auto`.
+        trust: the trust of all entries.
+        scope: the scope of all entries; None: the type or the text of an item decides.
+        dry_run: whether to check and report only.
+
+    Raises:
+        ConfigInvalid: an option is invalid, or the source cannot be read.
+    """
     from muniment.transfer.formats import FORMATS
     from muniment.transfer.import_report import ImportRequest
     from muniment.transfer.importing import import_items

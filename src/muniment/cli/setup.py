@@ -1,6 +1,4 @@
-"""Implement `muniment setup` and `uninstall`: edit the settings of coding tools, after a preview.
-
-Rules of `setup`:
+"""Implement `muniment setup`: edit the settings of coding tools, after a preview.
 
 S1 Nothing is written without a confirmation, by a user at a terminal or by `--yes`.
 S2 The preview shows exactly what is written. It shows no other line of the file, because other lines may
@@ -10,14 +8,6 @@ S3 If a file changed between preview and confirmation, it is read again. It is w
 S4 If nothing else changed since the setup, `--remove` restores the original bytes. Otherwise it removes
    Muniment's entries, and leaves the rest unchanged.
 S5 `--remove` also removes the directories that setup created, if they are empty.
-
-Rules of `uninstall`:
-
-U1 The existing parts are shown first; nothing is done without a confirmation.
-U2 The memory is removed only with `--erase-memory`, and at a terminal only after a second confirmation. Even
-   then, only files that Muniment creates in its home are removed. Other files in the home stay, and so does
-   memory in bound directories outside of it. The command lists them.
-U3 A daemon is never ended. While one runs, no memory is erased.
 """
 
 from __future__ import annotations
@@ -25,11 +15,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -38,17 +26,18 @@ import typer
 
 from muniment.cli.command import Report, command, load_settings
 from muniment.cli.options import Json, ToolName
+from muniment.cli.own_memory import present_own_memory
+from muniment.cli.service import DaemonService, format_service_result
 from muniment.cli.terminal import (
     EXIT_FAILED,
     color_text,
-    confirm,
+    confirm_change,
     is_interactive,
     print_line,
     print_notes,
 )
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, printable
-from muniment.files import open_descriptor
 from muniment.integrations.coding_tools.edits import Edit, edit_text
 from muniment.integrations.coding_tools.files import (
     ChangedMeanwhile,
@@ -56,7 +45,6 @@ from muniment.integrations.coding_tools.files import (
     SavedFile,
     SettingsFile,
     create_directories,
-    list_saved_files,
     read_settings_file,
     remove_directories,
     write_settings_file,
@@ -66,7 +54,7 @@ from muniment.names import HOME_VARIABLE
 from muniment.portable import IS_WINDOWS
 
 if TYPE_CHECKING:
-    from muniment.settings import Settings
+    from muniment.integrations.coding_tools.own_memory import OwnMemory
 
 START_SECONDS: Final = 30.0
 """Maximum seconds for the program to print its version; it normally takes half a second."""
@@ -141,13 +129,24 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; r
 
 
 def _describe_failure(options: Mapping[str, Any]) -> str:
-    return f"{'not removed from' if options['remove'] else 'not set up:'} {TOOLS[options['tool']].title}"
+    title = TOOLS[options["tool"]].title if options["tool"] else "the daemon"
+    return f"{'not removed from' if options['remove'] else 'not set up:'} {title}"
 
 
 @command(_describe_failure)
 def setup(
     *,
-    tool: Annotated[ToolName, typer.Argument(metavar="TOOL")],
+    tool: Annotated[ToolName | None, typer.Argument(metavar="TOOL", show_default=False)] = None,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="Run the daemon as a systemd service of this user.")
+    ] = False,
+    workspace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --daemon: a directory of a workspace to serve. May be repeated.",
+            show_default="those of the existing service, or the current directory",
+        ),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove what an earlier setup added.")] = False,
     yes: Yes = False,
     json: Json = False,
@@ -155,29 +154,65 @@ def setup(
     """Add the MCP server and the recall hook to a coding tool.
 
     Both are added to the settings of the tool. The command shows the change first, and writes nothing before
-    you confirm it.
+    you confirm it. With --daemon, it does the same for a service that runs the daemon.
     """
     require_setup_support()
+    if tool is None and not daemon:
+        raise ConfigInvalid(f"missing TOOL: use one of {', '.join(TOOLS)}, or --daemon")
+    if workspace and not daemon:
+        raise ConfigInvalid("--workspace is only for --daemon; add --daemon or remove --workspace")
     home = load_settings().home
-    setting = ToolSetup(tool.value, TOOLS[tool], home, None if remove else find_program(home))
+    program = None if remove else find_program(home)
+    document, code = dict[str, Any](), 0
+    if tool is not None:
+        setting = ToolSetup(tool.value, TOOLS[tool], home, program)
+        document, code = _set_up_tool(setting, yes=yes, json=json)
+        if not json and not daemon and not remove and is_interactive():
+            print_line(f"to run the daemon as a service: {NAME} setup --daemon")
+    if daemon:
+        service = DaemonService(home)
+        if program is None:
+            result = service.remove(yes=yes, quiet=json)
+        else:
+            result = service.install(program, workspace or (), yes=yes, quiet=json)
+        document["daemon"] = result.as_json
+        code = EXIT_FAILED if result.status == "not_written" else code
+        for line in () if json else format_service_result(result, is_removal=remove):
+            print_line(clean_foreign_line(line) if line[0] != " " else line)
+    statuses = {document.get("status"), document.get("daemon", {}).get("status")}
+    hint = "nothing was written; answer yes at a terminal, or use --yes"
+    return Report(document, problems=[hint] if "not_written" in statuses else [], code=code)
+
+
+def _set_up_tool(setting: ToolSetup, *, yes: bool, json: bool) -> tuple[dict[str, Any], int]:
+    """Set up a coding tool, or remove Muniment from it; return the JSON document and the exit code.
+
+    Args:
+        setting: the setup or removal.
+        yes: whether the user has confirmed with `--yes`.
+        json: whether to print no text and to ask nothing.
+    """
     changes, notes = setting.changes(), setting.notes()
+    is_removal = setting.program is None
     if not json:
         _print_changes(changes)
         print_notes(notes)
     status = "not_written" if changes else "unchanged"
-    if changes and (yes or (not json and _confirm("write these changes?"))):
+    if changes and (yes or (not json and confirm_change("write these changes?"))):
         setting.write(changes)
-        status = "removed" if remove else "written"
-    elif not changes and remove:
+        status = "removed" if is_removal else "written"
+    elif not changes and is_removal:
         setting.forget()
+    own_memory = None if is_removal else setting.find_own_memory()
+    code = EXIT_FAILED if status == "not_written" else 0
+    if not json:
+        for line in _format_setup_result(setting, status):
+            print_line(line)
+        if own_memory is not None and code == 0:
+            code = present_own_memory(own_memory, setting.tool.title, can_ask=not yes)
     files = [{"path": printable(str(each.file.configured_path)), "change": each.lines} for each in changes]
-    hint = "nothing was written; answer yes at a terminal, or use --yes"
-    return Report(
-        {"tool": tool.value, "status": status, "files": files, "notes": notes},
-        _format_setup_result(setting, status),
-        problems=[hint] if status == "not_written" else [],
-        code=EXIT_FAILED if status == "not_written" else 0,
-    )
+    document = {"tool": setting.name, "status": status, "files": files, "notes": notes}
+    return {**document, "own_memory": own_memory and own_memory.as_json}, code
 
 
 def require_setup_support() -> None:
@@ -288,6 +323,13 @@ class ToolSetup:
         if importlib.util.find_spec("mcp") is None:
             notes.append(f"the server needs the extra `mcp`: pip install '{NAME}[mcp]'")
         return notes
+
+    def find_own_memory(self) -> OwnMemory | None:
+        """Find the memory that the tool keeps itself; None: it keeps none. Raises as `changes`."""
+        from muniment.integrations.coding_tools.own_memory import find_own_memory
+
+        documents = {part.file: self._read_document(part) for part in self._get_parts()}
+        return find_own_memory(self.name, documents, os.environ)
 
     def forget(self) -> None:
         """Delete the saved copies of settings files, and the empty directories that setup created."""
@@ -500,11 +542,6 @@ def _print_changes(changes: list[SettingsChange]) -> None:
             print_line(color_text(line, {"+": "green", "-": "red"}.get(line[0], "dim")))
 
 
-def _confirm(question: str) -> bool:
-    """Ask a user at a terminal for confirmation, and return the answer; without a terminal, return False."""
-    return is_interactive() and confirm(f"{question} [y/N] ")
-
-
 def _format_setup_result(setting: ToolSetup, status: str) -> Iterator[str]:
     title = setting.tool.title
     if status == "unchanged" and setting.program is None:
@@ -518,221 +555,3 @@ def _format_setup_result(setting: ToolSetup, status: str) -> Iterator[str]:
         for step in setting.tool.manual_steps:
             yield f"  {step}"
         yield f"  to undo it: {NAME} setup {setting.name} --remove"
-
-
-# -- uninstall --------------------------------------------------------------------------------------
-
-_GENERATED: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
-"""Names of the files and directories that Muniment creates in its home."""
-
-
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """The parts of Muniment that exist on this machine, for this user.
-
-    Attributes:
-        settings: the settings, with the home and the bound roots.
-        tools: the coding tools with entries of Muniment, and for each one the files with these entries.
-        is_daemon_running: whether a daemon runs for the home.
-        entries: the number of entries in the home.
-        remaining: paths that stay even if the memory is erased, each with the reason.
-        notes: problems for the user, such as tools that were set up with other environment variables.
-    """
-
-    settings: Settings
-    tools: tuple[tuple[ToolSetup, tuple[Path, ...]], ...]
-    is_daemon_running: bool
-    entries: int
-    remaining: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-@command("not uninstalled")
-def uninstall(
-    *,
-    yes: Yes = False,
-    erase_memory: Annotated[
-        bool,
-        typer.Option("--erase-memory", help="Also erase the memory permanently, after a second question."),
-    ] = False,
-    json: Json = False,
-) -> Report:
-    """Remove Muniment from the coding tools; the memory stays.
-
-    The command first shows what it will remove and what stays, and asks for confirmation.
-    """
-    require_setup_support()
-    done: list[str] = []
-    erased = False
-    found = find_installation()
-    home = found.settings.home
-    if not json:
-        _print_installation(found, erase_memory=erase_memory)
-    if erase_memory:
-        _check_erasable(found)
-    is_confirmed = yes or not found.tools or (not json and _confirm("remove it from these tools?"))
-    for setting, _ in found.tools if is_confirmed else ():
-        setting.write(setting.changes())
-        done.append(setting.name)
-    if is_confirmed and erase_memory:
-        is_confirmed = erased = yes or (
-            not json and _confirm(f"erase all memory in {clean_foreign_line(str(home))}?")
-        )
-        if erased:
-            _erase(home)
-    return Report(
-        {
-            "taken_out_of": done,
-            "in_tools": [each.name for each, _ in found.tools if each.name not in done],
-            "daemon_runs": found.is_daemon_running,
-            "home": printable(str(home)) if home.exists() else None,
-            "entries": 0 if erased else found.entries,
-            "erased": erased,
-        },
-        _format_uninstall_result(found, done, erased=erased),
-        code=0 if is_confirmed else EXIT_FAILED,
-    )
-
-
-def find_installation() -> Installation:
-    """Find the parts of Muniment that exist on this machine, for this user.
-
-    Raises:
-        ConfigInvalid: the home cannot be used.
-    """
-    settings = load_settings()
-    tools: list[tuple[ToolSetup, tuple[Path, ...]]] = []
-    notes: list[str] = []
-    default_files: set[Path] = set()
-    for name, tool in TOOLS.items():
-        setting = ToolSetup(name, tool, settings.home, None)
-        default_files.update(setting.files())
-        try:
-            files = tuple(setting.list_installed())
-            notes += setting.notes()
-        except ConfigInvalid as error:
-            notes.append(str(error))
-            continue
-        tools += [(setting, files)] if files else []
-    notes += [
-        f"{each.configured_path} was set up with other environment variables; "
-        f"set them again, then run: {NAME} setup {each.tool} --remove"
-        for each in list_saved_files(settings.home / "setup")
-        if each.configured_path not in default_files and each.configured_path.exists()
-    ]
-    memory = (settings.home / "user", settings.home / "projects")
-    entries = sum(1 for each in memory for path in each.rglob("*.md") if path.name != "MEMORY.md")
-    remaining = [f"{path} (bound to {scope})" for scope, path in settings.roots.items()]
-    remaining += [f"{path} (not created by {NAME}, or a link)" for path in _list_foreign_files(settings.home)]
-    return Installation(
-        settings, tuple(tools), _is_daemon_running(settings.state), entries, tuple(remaining), tuple(notes)
-    )
-
-
-def _list_foreign_files(home: Path) -> list[Path]:
-    """Return the files in a home that Muniment did not create, and all links there."""
-    home_files = list(home.iterdir()) if home.is_dir() else []
-    projects = home / "projects"
-    project_files = list(projects.iterdir()) if projects in home_files and not projects.is_symlink() else []
-    foreign = [each for each in home_files if each.name not in _GENERATED or each.is_symlink()]
-    return sorted([*foreign, *(each for each in project_files if not _is_project(each))])
-
-
-def _is_project(path: Path) -> bool:
-    from muniment.workspaces.projects import PROJECT_ID
-
-    return PROJECT_ID.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
-
-
-def _is_daemon_running(state: Path) -> bool:
-    """Return whether a daemon runs: it then holds the lock in the state directory."""
-    from muniment.store.state import try_lock
-
-    with ExitStack() as resources:
-        try:
-            fd = resources.enter_context(open_descriptor(state / "daemon.lock"))
-        except OSError:
-            return False
-        return not try_lock(fd, shared=True)
-
-
-def _check_erasable(found: Installation) -> None:
-    """Check that the memory may be erased: no daemon runs, and the directory is a home of Muniment.
-
-    Raises:
-        ConfigInvalid: a daemon runs, or the directory is not a home of Muniment.
-    """
-    home = found.settings.home
-    if found.is_daemon_running:
-        raise ConfigInvalid(f"a daemon runs for {home}; stop it first, then run this again; nothing was done")
-    is_muniment_home = home.is_dir() and not _list_foreign_files(home)
-    if not is_muniment_home and not (found.settings.state / "ledger.db").is_file():
-        raise ConfigInvalid(f"{home} contains no ledger of {NAME}, so it is not a home; nothing was erased")
-    if Path.home().resolve().is_relative_to(home.resolve()):
-        raise ConfigInvalid(f"{home} is or contains your home directory; erase the files by hand")
-
-
-def _erase(home: Path) -> None:
-    """Erase the files that Muniment creates in its home.
-
-    The state is erased last, because it identifies the home.
-
-    Raises:
-        ConfigInvalid: a file cannot be removed. If the user runs the command again, it erases the rest.
-    """
-    foreign = set(_list_foreign_files(home))
-    targets = [each for each in (home / name for name in _GENERATED) if each not in foreign]
-    projects = home / "projects"
-    has_projects = projects in targets and projects.is_dir()
-    inside = [each for each in projects.iterdir() if each not in foreign] if has_projects else []
-    try:
-        for path in (*inside, *sorted(targets, key=lambda each: each.name == "state")):
-            if path.is_dir():
-                if path != projects:
-                    shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        for directory in (projects, home):
-            if directory.is_dir() and not directory.is_symlink() and not any(directory.iterdir()):
-                directory.rmdir()
-    except OSError as error:
-        raise ConfigInvalid(
-            f"cannot remove {error.filename}: {error.strerror}; solve this, then run the command again"
-        ) from None
-
-
-def _print_installation(found: Installation, *, erase_memory: bool) -> None:
-    """Print the existing parts of Muniment, and for each part whether it will be removed or stays."""
-    for setting, files in found.tools:
-        print_line(
-            clean_foreign_line(
-                f"to remove: the entries in {setting.tool.title} ({', '.join(map(str, files))})"
-            )
-        )
-    if not found.tools:
-        print_line("no coding tool has entries of Muniment")
-    if found.is_daemon_running:
-        print_line("stays: the running daemon; stop it separately")
-    if found.settings.home.exists():
-        what = "to erase permanently, after a second question" if erase_memory else "stays"
-        print_line(
-            clean_foreign_line(
-                f"{what}: {found.settings.home}, with {found.entries} entries, their history and settings"
-            )
-        )
-    for each in found.remaining:
-        print_line(clean_foreign_line(f"stays: {each}"))
-    for note in found.notes:
-        print_line(clean_foreign_line(f"note: {note}"))
-
-
-def _format_uninstall_result(found: Installation, done: list[str], *, erased: bool) -> Iterator[str]:
-    if done:
-        yield f"removed from {', '.join(done)}"
-    elif found.tools:
-        yield "nothing was changed; answer yes at a terminal, or use --yes"
-    if erased:
-        yield clean_foreign_line(f"erased: the memory in {found.settings.home}")
-    elif found.settings.home.exists():
-        yield f"to also erase the memory: {NAME} uninstall --erase-memory"
-    yield f"to remove the program: pip uninstall {NAME}, or uv tool uninstall {NAME}, as you installed it"

@@ -129,7 +129,7 @@ TABLE: Final[dict[str, CommandRow]] = {
     "token revoke": CommandRow("Revoke a token.", "daemon"),
     "setup": CommandRow("Add the MCP server and the recall hook to a coding tool.", "setup"),
     "completion": CommandRow("Print the completion script for a shell.", "completion"),
-    "uninstall": CommandRow("Remove Muniment from the coding tools; the memory stays.", "setup"),
+    "uninstall": CommandRow("Remove Muniment from the coding tools; the memory stays.", "uninstall"),
     "projects": CommandRow("Manage which memory belongs to which repository."),
     "projects list": CommandRow("List the projects: number of entries, paths, and clone URL.", "projects"),
     "projects link": CommandRow(

@@ -216,6 +216,11 @@ def confirm(question: str) -> bool:
         return False
 
 
+def confirm_change(question: str) -> bool:
+    """Ask a user at a terminal for confirmation, and return the answer; without a terminal, return False."""
+    return is_interactive() and confirm(f"{question} [y/N] ")
+
+
 # -- input file --------------------------------------------------------------------------------------
 
 

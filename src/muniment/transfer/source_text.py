@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, parse
@@ -218,7 +219,12 @@ def _format_toml_value(value: object) -> tuple[str, tuple[str, ...]]:
 # -- parts -------------------------------------------------------------------------------------------
 
 _SECTION_SIGN: Final = re.compile(r"^[ \t]*\u00a7[ \t\r]*$", re.MULTILINE)
-_GEMINI_HEADING: Final = re.compile(r"^##[ \t]+Gemini Added Memories[ \t\r]*$", re.MULTILINE)
+ADDED_MEMORIES: Final = re.compile(r"^##[ \t]+(?:Gemini|Qwen) Added Memories[ \t\r]*$", re.MULTILINE)
+"""Matches the heading under which Gemini CLI and Qwen Code save facts, in a file that also has other text."""
+
+_TASK_GROUP: Final = re.compile(r"^#[ \t]+Task Group:", re.MULTILINE)
+"""Matches the first words of a part of the file in which Codex saves its memory."""
+
 _HEADING: Final = re.compile(r"^#{1,2}[ \t]", re.MULTILINE)
 _BULLET: Final = re.compile(r"[-*+][ \t]+")
 
@@ -241,8 +247,8 @@ class TextPart:
 def split_parts(parsed: ParsedText) -> Iterator[TextPart]:
     """Yield the parts of a body that become separate items; the complete body if it has no such parts.
 
-    A body is split at lines that contain only `§`. If it has a heading `## Gemini Added Memories`, each
-    bullet under that heading is a part.
+    A body is split at lines that contain only `§`, or before headings `# Task Group: …`. If it has a heading
+    `## Gemini Added Memories`, each bullet under that heading is a part.
 
     Cost: linear.
     """
@@ -253,12 +259,15 @@ def split_parts(parsed: ParsedText) -> Iterator[TextPart]:
             line += _get_line_number(part, len(part)) - 1
             if text := part.strip():
                 yield TextPart(line - _get_line_number(part.lstrip(), len(part)) + 1, text)
-    elif (added := _GEMINI_HEADING.search(body)) is not None:
+    elif (added := ADDED_MEMORIES.search(body)) is not None:
         next_heading = _HEADING.search(body, added.end())
         end = next_heading.start() if next_heading else len(body)
         yield from _build_part(body, 0, added.start(), first)
         yield from _split_bullets(body, added.end(), end, first)
         yield from _build_part(body, end, len(body), first)
+    elif starts := [found.start() for found in _TASK_GROUP.finditer(body)]:
+        for start, end in pairwise((0, *starts, len(body))):
+            yield from _build_part(body, start, end, first)
     else:
         yield TextPart(first, body, is_whole=True)
 

@@ -171,10 +171,20 @@ def test_import_splits_added_memories_and_sections(cli, tmp_path):
         "# Tea\nTea is at four.\n\n## Gemini Added Memories\n- Lives in Porto.\n- Has a dog.\n",
     )
     write_file(tmp_path / "b", "USER.md", "Name: Kim\n\u00a7\nLives in Lyon.\n")
+    write_file(
+        tmp_path / "c",
+        "MEMORY.md",
+        "By Codex.\n# Task Group: deploys\nOn Thursdays.\n# Notes\nAt noon.\n# Task Group: tea\nAt four.\n",
+    )
+    write_file(tmp_path / "d", "QWEN.md", "## Qwen Added Memories\n- Lives in Graz.\n- Has two cats.\n")
     names = [each["name"] for each in cli.run_for_document("import", tmp_path / "a")["imported"]]
     assert names == [".gemini/GEMINI.md:1", ".gemini/GEMINI.md:5", ".gemini/GEMINI.md:6"]
     names = [each["name"] for each in cli.run_for_document("import", tmp_path / "b")["imported"]]
     assert names == ["USER.md:1", "USER.md:3"]
+    names = [each["name"] for each in cli.run_for_document("import", tmp_path / "c")["imported"]]
+    assert names == ["MEMORY.md:1", "MEMORY.md:2", "MEMORY.md:6"]
+    names = [each["name"] for each in cli.run_for_document("import", tmp_path / "d")["imported"]]
+    assert names == ["QWEN.md:2", "QWEN.md:3"]
 
 
 def test_import_names_skipped_files_and_folders(cli, tmp_path):

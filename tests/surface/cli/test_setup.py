@@ -692,7 +692,7 @@ def test_setup_keeps_change_made_during_confirmation(run, write_tool_files, user
         path.write_text(path.read_text().replace('"numStartups": 41', '"numStartups": 42'))
         return True
 
-    monkeypatch.setattr(setup, "confirm", confirm)
+    monkeypatch.setattr(setup, "confirm_change", confirm)
     assert run("setup", "claude-code").exit_code == 0
     assert (parse_settings(path)["numStartups"], "muniment" in parse_settings(path)["mcpServers"]) == (
         42,
@@ -713,7 +713,7 @@ def test_setup_aborts_if_change_would_differ(run, write_tool_files, user, monkey
         )
         return True
 
-    monkeypatch.setattr(setup, "confirm", confirm)
+    monkeypatch.setattr(setup, "confirm_change", confirm)
     done = run("setup", "claude-code")
     assert (done.exit_code, "was changed by another program; run this again" in done.stderr) == (1, True)
     assert "/evil" in path.read_text()
@@ -727,7 +727,7 @@ def test_setup_succeeds_if_done_concurrently(run, write_tool_files, monkeypatch)
         run("setup", "codex", "--yes")
         return True
 
-    monkeypatch.setattr(setup, "confirm", confirm)
+    monkeypatch.setattr(setup, "confirm_change", confirm)
     assert run("setup", "codex").exit_code == 0
     run("setup", "codex", "--remove", "--yes")
     assert read_files(before) == before

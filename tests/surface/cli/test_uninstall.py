@@ -56,6 +56,7 @@ def test_uninstall_lists_findings_and_writes_nothing_without_yes(run, user, fill
     document = json.loads(run("uninstall", "--json").stdout)
     assert document == {
         "taken_out_of": [],
+        "service": None,
         "in_tools": ["codex", "gemini-cli"],
         "daemon_runs": False,
         "home": str(filled_home),

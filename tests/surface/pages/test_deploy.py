@@ -4,28 +4,16 @@ import json
 import re
 import shlex
 import shutil
-import stat
 import sys
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
-from kit.cli.process import SECONDS, launch
 from kit.locations import REPOSITORY
 from kit.memories import WORKER_CONFINEMENT
-from kit.shell import PROGRAMS, get_output, run_command
+from kit.shell import get_output, run_command
 
 DEPLOY = REPOSITORY / "examples" / "deploy"
-UNIT = DEPLOY / "muniment.service"
-
-
-def read_unit():
-    """Return the sections of the unit, with their keys and values."""
-    parser = ConfigParser(interpolation=None, comment_prefixes=("#",), delimiters=("=",), strict=True)
-    parser.optionxform = str
-    parser.read_string(UNIT.read_text())
-    return {name: dict(section) for name, section in parser.items() if name != "DEFAULT"}
 
 
 def read_instructions():
@@ -44,59 +32,6 @@ def find_instruction(wanted, number=None):
 
 def read_variables():
     return dict(each.split("=", 1) for each in find_instruction("ENV").split())
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """Return a function that serves with a command line and returns the first output; each server must exit
-    with
-    0.
-    """
-    running = []
-
-    def serve(arguments):
-        process = launch(tmp_path, *arguments, "--json")
-        running.append(process)
-        return json.loads(process.stdout.readline())
-
-    yield serve
-    for process in running:
-        process.terminate()
-        _, err = process.communicate(timeout=SECONDS)
-        assert process.returncode == 0, err
-
-
-def test_systemd_accepts_unit(tmp_path):
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
-    # It looks up the program; everything else is as shipped.
-    text = UNIT.read_text().replace("%h/.local/bin/muniment", str(PROGRAMS / "muniment"))
-    (tmp_path / UNIT.name).write_text(text)
-    command = ("systemd-analyze", "--user", "--man=no", "verify", tmp_path / UNIT.name)
-    done = run_command(*command, home=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_unit_stops_daemon_gracefully_and_allows_fence():
-    service = read_unit()["Service"]
-    assert service["KillMode"] == "mixed"  # Otherwise SIGTERM would end the worker of the running task.
-    assert int(service["TimeoutStopSec"]) > 15
-    assert service["UMask"] == "0077"
-    # These would prevent the fence.
-    assert not {"SystemCallFilter", "MemoryDenyWriteExecute", "ProcSubset"} & set(service)
-    assert not [name for name in service if name.startswith(("Protect", "Private"))]
-    assert service["NoNewPrivileges"] == "yes"
-
-
-@pytest.mark.slow
-def test_the_command_of_the_unit_serves(serve, tmp_path):
-    (tmp_path / "project").mkdir()
-    command = read_unit()["Service"]["ExecStart"].replace("%h", str(tmp_path)).replace("%t", str(tmp_path))
-    program, *arguments = shlex.split(command)
-    assert program == f"{tmp_path}/.local/bin/muniment"
-    result = serve(arguments)
-    assert list(result["workspaces"].values()) == [f"{tmp_path}/project"]
-    assert stat.S_ISSOCK((tmp_path / "muniment.sock").stat().st_mode)
 
 
 @pytest.mark.slow
