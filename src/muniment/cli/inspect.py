@@ -120,6 +120,7 @@ def show(
     where: MemoryFlags,
 ) -> Report | None:
     """Print an entry."""
+    from muniment.operations.renames import read_entry_file
     from muniment.operations.visibility import resolve_for_owner
 
     entry_path, separator, task = path.rpartition("@")
@@ -132,7 +133,7 @@ def show(
 
             data = read_content(context, found.text, task)
         else:
-            data = context.read_file(found)
+            data = read_entry_file(context, found)
     if data is None:
         removed = f"{task} removed {found.text}"
         return Report({"path": found.text, "content": None, "task": task}, problems=[removed])
@@ -196,13 +197,14 @@ def edit(
     When you close the editor, the new text is committed with your trust, `owner`.
     """
     from muniment.operations.edit import check_editable, replace_text
+    from muniment.operations.renames import read_entry_file
     from muniment.operations.visibility import resolve_for_owner
 
     with open_command_context(where) as context:
         editor = _find_editor()
         found = resolve_for_owner(context, path)
         check_editable(context, found)
-        before = context.read_file(found)
+        before = read_entry_file(context, found)
         directory = Path(tempfile.mkdtemp(prefix="muniment-edit-"))
         copy = directory / found.name
         copy.write_bytes(before)

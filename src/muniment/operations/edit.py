@@ -29,6 +29,7 @@ from muniment.operations.entries import build_file_text
 from muniment.operations.job import EDIT, choose_task_id, commit_edit, create_commit_options, create_run
 from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.naming import choose_path, is_name_generated
+from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
 from muniment.recall.context import PINNED_FOLDER
 from muniment.store.commit import CommitOptions, grant_listed_files
@@ -79,7 +80,7 @@ def edit_entry(
     """
     path = resolve_for_owner(context, unsafe_path)
     check_editable(context, path)
-    before = context.read_file(path)
+    before = read_entry_file(context, path)
     if read_digest is not None and read_digest != digest(before):
         raise StoreConflict((path.text,))
     after = replace_body(before, replace_lone_surrogates(text))

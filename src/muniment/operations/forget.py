@@ -75,7 +75,7 @@ from muniment.operations.matching import (
     iterate_innermost,
     match_entry,
 )
-from muniment.operations.naming import choose_path, describe_renames
+from muniment.operations.naming import choose_path
 from muniment.operations.removals import (
     check_preview,
     compute_preview_digest,
@@ -83,6 +83,7 @@ from muniment.operations.removals import (
     describe_removal,
     list_forgotten,
 )
+from muniment.operations.renames import describe_renames, find_new_path
 from muniment.operations.request import MAX_LISTED_PATHS, MAX_QUERY_BYTES, MAX_QUERY_WORDS, count_bytes
 from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.description_search import DescriptionQuery, find_candidates
@@ -323,7 +324,9 @@ def _describe_no_match(task: _ForgetJob, parsed_query: ParsedQuery) -> str:
     nothing to a reader without access.
     """
     if isinstance(parsed_query, CanonicalPath):
-        return f"entry {parsed_query.text} not found"
+        new_path = find_new_path(task.context, parsed_query) if task.trust is Trust.OWNER else None
+        hint = "" if new_path is None else f"; it is now {new_path.text}"
+        return f"entry {parsed_query.text} not found{hint}"
     word_list = shorten(", ".join(parsed_query), MAX_QUERY_CHARS)
     summary = f"no single entry matches: {word_list}; use its path or more of its words"
     if not task.uses_rules:

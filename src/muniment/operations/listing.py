@@ -24,6 +24,7 @@ from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.operations.edit import is_pinned
 from muniment.operations.job_context import JobContext, is_visible
+from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
@@ -136,7 +137,7 @@ def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_REA
     if not is_visible(PolicyEvaluator(context.policy), path):
         raise _create_missing_error(path)
     if reader.is_owner:
-        data = context.read_file(path)
+        data = read_entry_file(context, path)
         assessment = context.assess(path, data)
     else:
         loaded = Visibility(context, reader).load_entry(path)

@@ -18,7 +18,6 @@ Attacked in tests/attacks/test_hostile_names.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from muniment.agent.filing import read_cues
@@ -28,7 +27,6 @@ from muniment.content.titles import build_slug, derive_title, is_generated_name,
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import RelPath, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
-from muniment.types import Change
 
 _ENDING: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})\Z")
 _WORD_SEPARATORS: Final = re.compile(r"[-_ .]+")
@@ -56,11 +54,6 @@ def choose_path(change: FileChange, is_trusted_more: bool) -> RelPath:  # noqa: 
     if not _is_chosen(change, old, stem) and _is_outdated(old, new, stem):
         return RelPath(join_path("/".join(folders), _generate_stem(new) + FILE_SUFFIX))
     return change.path.rel
-
-
-def describe_renames(changes: Iterable[Change]) -> list[str]:
-    """Return a note for the user about each entry that some changes rename."""
-    return [f"{each.renamed_from} is now {each.path}" for each in changes if each.renamed_from is not None]
 
 
 def is_name_generated(data: bytes, path: CanonicalPath) -> bool:

@@ -37,7 +37,7 @@ from muniment.events import span
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
 from muniment.kernel.names import Scope, Trust
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.operations.edit import widen_for_move
 from muniment.operations.job import (
     choose_task_id,
@@ -47,6 +47,7 @@ from muniment.operations.job import (
     log_end,
 )
 from muniment.operations.job_context import JobContext, parse_address
+from muniment.operations.renames import read_whole_history
 from muniment.operations.visibility import resolve_for_owner
 from muniment.policy.tables import grant_readable
 from muniment.store.audit import timestamp
@@ -110,6 +111,8 @@ def load_history(
 ) -> tuple[CommittedStep, ...]:
     """Return the commits to the bound roots, the newest first; see `store.ledger.read_history`.
 
+    The history of an entry includes its steps under earlier names.
+
     Args:
         context: the bound roots and the state.
         unsafe_path: only commits that changed this file, directory or scope; None: the whole memory.
@@ -124,6 +127,8 @@ def load_history(
         below = resolve_for_owner(context, unsafe_path)
     elif unsafe_path:
         below = canonicalise(parse_address(unsafe_path).removesuffix("/"), context.policy.scopes)
+    if below is not None and below.rel.endswith(FILE_SUFFIX) and below.scope in context.roots:
+        return read_whole_history(context, below, limit)
     return read_history(context.state, context.map_keys_to_scopes(), below, limit)
 
 

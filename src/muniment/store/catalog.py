@@ -33,6 +33,7 @@ Attacked in tests/units/store/test_catalog*.py.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections import defaultdict
@@ -53,7 +54,7 @@ from muniment.kernel.names import (
 )
 from muniment.kernel.path import fold
 from muniment.kernel.root import Root
-from muniment.store.rows import AssessFile, Embedder, digest_statement
+from muniment.store.rows import AssessFile, Embedder, digest_statement, normalize_for_index
 from muniment.store.state import Database
 from muniment.store.table import Table
 from muniment.store.visit import (
@@ -305,6 +306,21 @@ class View:
         # `+root` as in `find_aliases`.
         condition = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"
         return _CATALOG_ENTRIES.read(self._catalog, condition, (self.key, digest_statement(statement)))
+
+    def count_mentions(self, name: str) -> int:
+        """Return the number of entries whose text contains a file name, for example in a link.
+
+        Args:
+            name: the name of a file, with suffix.
+        """
+        text = normalize_for_index(name)
+        phrase = " ".join(re.findall(r"\w+", text))
+        query = (
+            "SELECT count(*) FROM text CROSS JOIN entry ON entry.id = text.rowid "
+            "WHERE entry.root = ? AND text MATCH ? AND instr(text.body, ?)"
+        )
+        ((count,),) = self._rows(query, f'body : "{phrase}"', text)
+        return int(count)
 
     def find_by_handle(self, prefix: str) -> tuple[CatalogEntry, ...]:
         """Return all entries whose handle begins with `prefix`, sorted by path.

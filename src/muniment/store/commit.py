@@ -389,9 +389,12 @@ def _update_derived(
     """
     log_degraded(landed)
     temporary = partial(get_index_temporary_name, token)
+    renames = find_renames(each.change for each in drafts)
     for scope in locked:
         changed = {each.change.path.parent.rel for each in drafts if each.change.path.scope == scope}
-        yield from update_index(options.state, locked, facts.view(scope), temporary, changed=changed)
+        yield from update_index(
+            options.state, locked, facts.view(scope), temporary, changed=changed, renames=renames
+        )
 
 
 def _build_result(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from muniment import events
@@ -42,6 +43,8 @@ from muniment.store.ledger import get_root_key
 from muniment.store.rows import Assessment
 from muniment.store.state import State
 from muniment.store.trust import NO_KNOWN_SOURCES, KnownSources, build_assessment, compute_basis
+
+NO_RENAMES: Final[Mapping[CanonicalPath, CanonicalPath]] = MappingProxyType({})
 
 REFRESH_SHARE: Final = 0.7
 """Share of the time of a recall that updating the catalog may take."""
@@ -317,9 +320,12 @@ def update_index(
     temporary: Callable[[int], str],
     *,
     changed: Iterable[str] = (),
+    renames: Mapping[CanonicalPath, CanonicalPath] = NO_RENAMES,
     compare_all: bool = False,
 ) -> tuple[str, ...]:
     """Update the index as `write_index`, but return an error as a note: an index must not stop a commit.
+
+    Links to a renamed entry are not changed, because they are text of other authors; a note counts them.
 
     Args:
         state: has the catalog.
@@ -327,14 +333,24 @@ def update_index(
         view: the view.
         temporary: returns the names for temporary files, by number.
         changed: directories in which the caller wrote after the view was opened.
+        renames: the new paths of renamed entries, each with the old path.
         compare_all: check every page, not only the pages of changed entries.
     """
     try:
         view.update_after_write(changed)
-        return write_index(state, locked_roots, view, temporary, compare_all=compare_all)
+        notes = write_index(state, locked_roots, view, temporary, compare_all=compare_all)
+        return (*notes, *_count_old_links(view, renames))
     except MunimentError as error:
         events.emit("index_behind", scope=view.scope, code=error.code)
         return (f"the index of {view.scope} is out of date ({error}); run: muniment index rebuild",)
+
+
+def _count_old_links(view: View, renames: Mapping[CanonicalPath, CanonicalPath]) -> Iterator[str]:
+    """Yield a note about each renamed entry whose old name is still in the text of entries."""
+    for path, old in renames.items():
+        if path.scope == view.scope and path.name != old.name and (count := view.count_mentions(old.name)):
+            entries = "1 entry still contains" if count == 1 else f"{count} entries still contain"
+            yield f"{entries} the old name {old.name} of {path.text}; its links are not changed"
 
 
 def rebuild_index(state: State, root: BoundRoot, policy: Policy, deadline: Deadline) -> tuple[str, ...]:

@@ -1,28 +1,48 @@
-"""An entry whose text changes does not retain a name that repeats the old text, whatever changes it."""
+"""An entry whose text changes does not retain a name that repeats the old text, in every kind of change."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from kit.catching import catch_error
 from kit.operations import contexts
 from kit.operations.contexts import (
     commit_texts,
     get_base,
+    make_permissive_policy,
     read_entries,
+    run_dream,
     run_forget,
     run_remember,
     write_files,
 )
 from muniment.content.entry import parse
+from muniment.errors import NotFound
 from muniment.kernel.names import Trust
 from muniment.operations.edit import edit_entry, toggle_pin
 from muniment.operations.listing import show_entry
-from muniment.operations.review import load_history, load_origin, undo_task
+from muniment.operations.review import approve_review, load_history, load_origin, show_review, undo_task
+from muniment.store.review import read_pending
 from muniment.store.upkeep import verify_root_index
+from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 context = contexts.context
+skip_fact_check = contexts.skip_fact_check
 FIRST = "We deploy on Thursdays at 10"
 SECOND = "We now deploy on Wednesdays at 10"
+
+
+def make_changing_model(path, text):
+    """Return a model that reads an entry and replaces its text."""
+    return ScriptedModel(
+        [
+            reply_with_calls(make_call("read_file", path=path)),
+            reply_with_calls(make_call("write_file", path=path, content=text)),
+            reply_with_text("Saved."),
+        ]
+    )
 
 
 def remember_path(context, fact, **options):
@@ -117,7 +137,76 @@ def test_undo_and_its_undo_restore_name_handle_and_history(context):
     undo_task(undone.task_id, context)
     assert_only_entry(context, new, SECOND)
     assert (show_entry(context, handle).path, load_origin(context, handle).state) == (new, "committed")
-    assert [(step.path, step.kind) for step in load_history(context, new)][-1] == (new, "new")
+    assert [(step.path, step.kind) for step in load_history(context, new)][-1] == (old, "new")
+
+
+def test_history_of_renamed_entry_includes_its_earlier_names(context):
+    paths = [remember_path(context, FIRST)]
+    for day in "Wednesdays", "Fridays", "Mondays":
+        paths.append(edit_entry(context, paths[-1], f"We deploy on {day}.").path)
+    commit_texts(context, {paths[0]: "Another entry.\n"})  # A later entry with the first name.
+    steps = load_history(context, paths[-1])
+    kinds = {path: [step.kind for step in steps if step.path == path] for path in paths}
+    assert kinds == {path: ["removed", "new"] for path in paths[:-1]} | {paths[-1]: ["new"]}
+    assert [each.at for each in steps] == sorted((each.at for each in steps), reverse=True)
+
+
+def test_missing_old_path_names_the_new_path(context):
+    old = remember_path(context, FIRST)
+    new = edit_entry(
+        context, edit_entry(context, old, "We deploy on Fridays.").path, "We rest on Sundays."
+    ).path
+    for operation in (
+        lambda: show_entry(context, old),
+        lambda: edit_entry(context, old, "alpha"),
+    ):
+        assert f"not found; it is now {new}" in str(catch_error(NotFound, operation))
+    assert run_forget(context, old).summary == f"entry {old} not found; it is now {new}"
+    assert new not in run_forget(context, old, trust=Trust.AGENT).summary
+    assert load_origin(context, old).state == "removed"
+    run_forget(context, new)
+    assert "now" not in str(catch_error(NotFound, show_entry, context, old))
+
+
+def test_links_to_old_name_stay_and_are_counted(context):
+    old = remember_path(context, FIRST)
+    link = f"See [the plan](../deploy/{read_name(old)}).\n"
+    write_files(context, {"user/notes/a.md": link, "user/notes/b.md": "We deploy on Thursdays at 10 md.\n"})
+    done = edit_entry(context, old, "We deploy on Fridays.")
+    assert done.notes == (
+        f"1 entry still contains the old name {read_name(old)} of {done.path}; its links are not changed",
+    )
+    assert (get_base(context) / "user/notes/a.md").read_text() == link
+
+
+@pytest.mark.usefixtures("skip_fact_check")
+def test_agents_change_of_owners_entry_is_reviewed_with_new_name(context):
+    old = remember_path(context, FIRST)
+    handle = show_entry(context, old).handle
+    text = "---\nname: Deploys\n---\nWe deploy on Fridays.\n"
+    model = make_changing_model(old, text)
+    done = run_remember(context, "We deploy on Fridays", model, trust=Trust.AGENT)
+    assert done.error.code == "pending_review"
+    (pending,) = read_pending(context.state)
+    found = show_review(pending.id, context)
+    approve_review(pending.id, found.digest, context)
+    (path,) = read_entries(context)
+    assert (read_name(path), show_entry(context, path).handle) == ("we-deploy-on-fridays.md", handle)
+
+
+def test_dream_renames_entry_that_it_rewrites(tmp_path):
+    first, second = "We deploy on Thursdays at noon", "We deploy on Thursdays at noon to Oslo"
+    with contexts.create_context(tmp_path, make_permissive_policy()) as context:
+        old, other = remember_path(context, first, trust=Trust.AGENT), "user/z.md"
+        commit_texts(context, {other: f"---\nname: z\n---\n{second}\n"}, trust=Trust.AGENT)
+        merged = "At noon we deploy to Oslo on Thursdays"
+        answer = {"merges": [{"ids": ["c1", "c2"], "keep": "c1", "text": merged}]}
+        result = run_dream(context, ScriptedModel([reply_with_text(json.dumps(answer))]), attended=False)
+        assert result.error is None
+        assert (result.counts.merged, result.counts.rewritten) == (1, 1)
+        assert result.deduped_paths == (other,)
+        (path,) = read_entries(context)
+        assert (path != old, read_name(path)) == (True, "at-noon-we-deploy-to-oslo-on-thursdays.md")
 
 
 def test_forget_of_a_part_replaces_the_name_it_repeats(context):
