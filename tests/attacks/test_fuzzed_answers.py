@@ -4,6 +4,7 @@ import re
 from collections import deque
 from functools import partial
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -138,6 +139,31 @@ def test_any_answer_is_an_outcome_or_loses_the_worker(ready, results, data):
         assert outcome.code is None or re.fullmatch("[a-z_]{1,40}", outcome.code)
         assert outcome.text.encode() == body
         assert len(body) <= MAX_RESULT_BYTES
+
+
+RESULT = {"t": "result", "n": 1, "verdict": "deny", "code": "a", "rule": None, "via": "symlink"}
+CHANGE = {"t": "change", "path": "user/a.md", "base": DIGEST}
+LONG_PATH = "user/" + "x" * 16_400
+INVALID = (
+    *(RESULT | each for each in ({"n": True}, {"n": 1.0}, {"n": "1"}, {"verdict": "ALLOW"}, {"more": 1})),
+    *(RESULT | {"code": each} for each in ("", "A", "a\n", "x" * 41, 1)),
+    *(RESULT | {"rule": each} for each in ("x" * 101, "\ud800", [])),
+    *(RESULT | {"via": each} for each in ("", "SYMLINK", "symlink\n", {})),
+    *({name: value for name, value in RESULT.items() if name != lost} for lost in RESULT),
+    *(CHANGE | {"base": each} for each in (DIGEST + "\n", "F" * 64, "0" * 63, "", False)),
+    *(CHANGE | {"path": each} for each in (LONG_PATH, "user/\ud800.md", None, ["user/a.md"])),
+    *({**CHANGE, "t": each} for each in ("claim", "end", "result", None, [], {})),
+)
+
+
+@pytest.mark.parametrize("header", INVALID, ids=map(str, range(len(INVALID))))
+def test_invalid_member_of_a_message_loses_the_worker(header):
+    liar = Liar([({"t": "ready", "digest": POLICY.digest}, b""), (header, b"")])
+    bench = open_bench(liar)
+    is_result = "path" not in header
+    action = partial(bench.call, "ls", {"path": ""}) if is_result else bench.change_set
+    assert run_or_lose(liar, action) is None
+    assert liar.dead
 
 
 @given(st.integers(0, 2), st.lists(st.tuples(ITEMS, BODIES), max_size=6))

@@ -49,7 +49,7 @@ from muniment.content.titles import clean_title_line
 from muniment.errors import BadArguments, BadName, TooLarge
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode
-from muniment.sandbox.tools.calls import TOOLS, check_sizes
+from muniment.sandbox.tools.calls import SCHEMAS, TOOLS, check_sizes
 
 # -- prompt ------------------------------------------------------------------------------------------
 #
@@ -262,17 +262,9 @@ def _list_arguments(tool: ToolSpec) -> str:
 
 
 def _create_tool_spec(name: str) -> ToolSpec:
-    model = TOOLS[name]
-    return ToolSpec(name, (model.__doc__ or "").strip(), _remove_titles(model.model_json_schema()))
-
-
-def _remove_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without the titles and the docstring that pydantic adds, because they cost tokens."""
-    properties = {
-        name: {key: value for key, value in each.items() if key != "title"}
-        for name, each in schema["properties"].items()
-    }
-    return create_object_schema(properties, schema["required"])
+    arguments = SCHEMAS[name]
+    required = [argument for argument, schema in arguments.items() if "default" not in schema]
+    return ToolSpec(name, (TOOLS[name].__doc__ or "").strip(), create_object_schema(arguments, required))
 
 
 def create_object_schema(

@@ -38,7 +38,7 @@ from typing import Any, Final, Literal
 
 from muniment.agent.quotation import DisplayedTexts, contains_tags
 from muniment.content.exact_json import NotJson, parse_first_json, parse_json
-from muniment.sandbox.tools.calls import TOOLS
+from muniment.sandbox.tools.calls import SCHEMAS
 
 MAX_DOCUMENTS: Final = 32
 """Maximum consecutive JSON documents that are read; a run may make fewer calls in total."""
@@ -378,10 +378,10 @@ def _convert_argument(tool: str, name: str, value: str) -> str | int | bool:
 
     Between tags, every value is a text.
     """
-    field = TOOLS[tool].model_fields.get(name) if tool in TOOLS else None
-    if field is not None and field.annotation is int and _INTEGER.fullmatch(value):
+    schema = SCHEMAS.get(tool, {}).get(name, {})
+    if schema.get("type") == "integer" and _INTEGER.fullmatch(value):
         return int(value)
-    if field is not None and field.annotation is bool:
+    if schema.get("type") == "boolean":
         return {"true": True, "false": False}.get(value.strip().lower(), value)
     return value
 

@@ -1,6 +1,6 @@
 """The base class of models for checked input.
 
-Separate from `tables`, since a worker checks arguments but does not load the models of policy files.
+Separate from `tables`, so that an integration can check arguments without the models of policy files.
 """
 
 from __future__ import annotations

@@ -53,12 +53,14 @@ add_controls({
 
 @control()
 def closed_arguments(off):
-    """Arguments are coerced, and unknown ones ignored."""
-    from muniment.sandbox.tools import calls as arguments
-    from threats.without.policies import relax
+    """Arguments of any type are accepted, and unknown ones ignored."""
+    from muniment.sandbox.tools.calls import SCHEMAS, TOOLS
+
+    def accept(tool, arguments):
+        return TOOLS[tool](**{name: value for name, value in arguments.items() if name in SCHEMAS[tool]})
 
     off.put("*sandbox.tools.calls:check_sizes", lambda _arguments: None)
-    relax(off, *arguments.TOOLS.values(), extra="ignore", strict=False)
+    off.put("*sandbox.tools.calls:parse", accept)
 
 
 @control()

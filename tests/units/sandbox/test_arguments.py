@@ -9,7 +9,15 @@ from kit.catching import catch_error
 from kit.sandbox.benches import make_bench
 from muniment.errors import ToolError
 from muniment.kernel.names import MAX_FILE_BYTES, Verb
-from muniment.sandbox.tools.calls import MAX_PATTERN_CHARS, TOOLS, VERBS, WRITING_TOOLS, check_sizes, parse
+from muniment.sandbox.tools.calls import (
+    MAX_PATTERN_CHARS,
+    SCHEMAS,
+    TOOLS,
+    VERBS,
+    WRITING_TOOLS,
+    check_sizes,
+    parse,
+)
 
 GOOD = {
     "read_file": {"path": "user/a.md"},
@@ -26,8 +34,8 @@ def test_every_tool_declares_its_verbs_and_required_path():
     assert all(verbs for verbs in VERBS.values())
     writing = {tool for tool, verbs in VERBS.items() if set(verbs) & {Verb.CREATE, Verb.MODIFY, Verb.DELETE}}
     assert writing == WRITING_TOOLS == {"write_file", "edit"}
-    for tool, model in TOOLS.items():
-        assert model.model_fields["path"].is_required() == (tool != "grep")
+    for tool, schemas in SCHEMAS.items():
+        assert ("default" in schemas["path"]) == (tool == "grep")
 
 
 def test_arguments_of_the_wrong_shape_are_bad_arguments(tmp_path):
@@ -60,6 +68,37 @@ def test_unknown_argument_and_value_out_of_bounds_are_rejected(tmp_path):
             assert outcome.code == "bad_arguments", (tool, name, value)
             assert f"{tool} {name}: " in outcome.text
     assert call("read_file", {**GOOD["read_file"], "offset": 10**30}).code in {"bad_arguments", "not_found"}
+
+
+MESSAGES = (
+    ("ls", {}, "ls needs the argument 'path'; it accepts path"),
+    ("ls", {"path": None}, "ls path: input should be a valid string"),
+    ("ls", {"path": "", "PATH": ""}, "ls has no argument 'PATH'; it accepts path"),
+    ("read_file", {"offset": -1}, "read_file needs the argument 'path'; it accepts path, offset, limit"),
+    ("read_file", {"path": "a", "offset": 1.0}, "read_file offset: input should be a valid integer"),
+    (
+        "read_file",
+        {"path": "a", "offset": -1},
+        "read_file offset: input should be greater than or equal to 0",
+    ),
+    (
+        "read_file",
+        {"path": "a", "limit": 2001},
+        "read_file limit: input should be less than or equal to 2000",
+    ),
+    ("grep", {"pattern": "", "ignore_case": None}, "grep ignore_case: input should be a valid boolean"),
+    ("edit", GOOD["edit"] | {"old_string": ""}, "edit old_string: string should have at least 1 character"),
+    (
+        "edit",
+        GOOD["edit"] | {"old_string": "\ud800"},
+        "edit old_string: input should be a valid string, unable to parse raw data as a unicode string",
+    ),
+)
+
+
+@pytest.mark.parametrize(("tool", "arguments", "message"), MESSAGES)
+def test_invalid_argument_message_states_first_problem(tool, arguments, message):
+    assert str(catch_error(ToolError, parse, tool, arguments)) == message
 
 
 @pytest.mark.threat("T-RUN-07", control="known_tools")

@@ -19,7 +19,7 @@ from muniment.kernel.names import Scope, Via
 from muniment.kernel.path import canonicalise
 from muniment.policy.load import parse_policy
 from muniment.sandbox.fence.wire import Channel, FrameViolation
-from muniment.sandbox.tools.calls import TOOLS
+from muniment.sandbox.tools.calls import SCHEMAS
 
 SCOPES = (Scope("user"), Scope("project"))
 
@@ -110,7 +110,7 @@ def test_planted_files_equal_the_tree(tree):
 
 
 def test_tool_calls_cover_the_five_tools_and_their_arguments():
-    wanted = ((tool, set(TOOLS[tool].model_fields)) for tool in TOOLS)
+    wanted = ((tool, set(schemas)) for tool, schemas in SCHEMAS.items())
     check_reachable(calls.tool_calls(), *wanted, classify=lambda call: (call[0], set(call[1])))
 
 

@@ -498,15 +498,7 @@ def describe(status: int | None) -> str:
 SERVICE: Final = "muniment.sandbox.tools.service:serve"
 """The service that workers run. It is given as a name, so that this package imports no package above it."""
 
-SERVICE_PACKAGES: Final = (
-    "muniment",
-    "pydantic",
-    "pydantic_core",
-    "re2",
-    "typing_extensions",
-    "annotated_types",
-    "typing_inspection",
-)
+SERVICE_PACKAGES: Final = ("muniment", "re2")
 """Packages that the service imports in addition to the standard library."""
 
 RUNS_PER_ZYGOTE: Final = 1000

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import Field, ValidationError
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final, Literal
 
 from muniment.errors import (
     BadArguments,
@@ -21,11 +19,11 @@ from muniment.errors import (
 )
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Verb, Via
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.policy.frozen import Frozen
+from muniment.sandbox.tools.schemas import Schema, Schemas, find_problem
 
 # -- arguments ---------------------------------------------------------------------------------------
 #
-# Closed argument models of the five tools: the object that is judged is the one that is executed.
+# Closed classes of the arguments of the five tools.
 #
 # Unknown arguments, wrong types and missing ones are errors; nothing is coerced. Sizes are checked
 # before anything is parsed or sent (`check_sizes`), so that a hostile call costs nothing.
@@ -61,45 +59,56 @@ _FIELD_CHARS: Final = {
 _PATH_HELP: Final = "logical path: a scope, folders, a name that ends in .md"
 
 
-class Arguments(Frozen):
-    """Base class of the arguments of one tool call."""
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Base class of the arguments of one tool call. The metadata of an attribute is a part of its schema."""
 
 
+@dataclass(frozen=True, slots=True)
 class ReadFile(Arguments):
     """Read a memory file; answers with numbered lines."""
 
-    path: Annotated[str, Field(description=_PATH_HELP)]
-    offset: Annotated[int, Field(ge=0, description="lines to skip")] = 0
-    limit: Annotated[int, Field(ge=1, le=MAX_READ_LINES, description="lines to show")] = DEFAULT_READ_LINES
+    path: str = field(metadata=Schema(description=_PATH_HELP))
+    offset: int = field(default=0, metadata=Schema(description="lines to skip", minimum=0))
+    limit: int = field(
+        default=DEFAULT_READ_LINES,
+        metadata=Schema(description="lines to show", maximum=MAX_READ_LINES, minimum=1),
+    )
 
 
+@dataclass(frozen=True, slots=True)
 class Ls(Arguments):
     """List a scope or directory of the memory; an empty path lists the scopes."""
 
-    path: Annotated[str, Field(description="scope or directory")]
+    path: str = field(metadata=Schema(description="scope or directory"))
 
 
+@dataclass(frozen=True, slots=True)
 class Grep(Arguments):
     """Search the memory with an RE2 pattern; answers with path:line: text."""
 
-    pattern: Annotated[str, Field(description="RE2 pattern, matched line by line")]
-    path: Annotated[str, Field(description="scope, directory or file; empty for everything")] = ""
+    pattern: str = field(metadata=Schema(description="RE2 pattern, matched line by line"))
+    path: str = field(
+        default="", metadata=Schema(description="scope, directory or file; empty for everything")
+    )
     ignore_case: bool = False
-    max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = DEFAULT_MATCHES
+    max_matches: int = field(default=DEFAULT_MATCHES, metadata=Schema(maximum=MAX_MATCHES, minimum=1))
 
 
+@dataclass(frozen=True, slots=True)
 class WriteFile(Arguments):
     """Create a memory file, or replace one that was read before."""
 
-    path: Annotated[str, Field(description=_PATH_HELP)]
-    content: Annotated[str, Field(description="the whole file, markdown")]
+    path: str = field(metadata=Schema(description=_PATH_HELP))
+    content: str = field(metadata=Schema(description="the whole file, markdown"))
 
 
+@dataclass(frozen=True, slots=True)
 class Edit(Arguments):
     """Replace a string in a memory file; it must occur once unless replace_all is true."""
 
-    path: Annotated[str, Field(description=_PATH_HELP)]
-    old_string: Annotated[str, Field(min_length=1)]
+    path: str = field(metadata=Schema(description=_PATH_HELP))
+    old_string: str = field(metadata=Schema(minLength=1))
     new_string: str
     replace_all: bool = False
 
@@ -111,6 +120,21 @@ TOOLS: Final[Mapping[str, type[Arguments]]] = {
     "write_file": WriteFile,
     "edit": Edit,
 }
+
+_JSON_TYPES: Final = {"str": "string", "int": "integer", "bool": "boolean"}
+
+
+def _collect_schemas(model: type[Arguments]) -> dict[str, Schema]:
+    """Return the schemas of the arguments, by name; their keywords are sorted."""
+    schemas: dict[str, Any] = {}
+    for each in fields(model):
+        default = {} if each.default is MISSING else {"default": each.default}
+        schemas[each.name] = {**default, **each.metadata, "type": _JSON_TYPES[str(each.type)]}
+    return schemas
+
+
+SCHEMAS: Final[Mapping[str, Schemas]] = {tool: _collect_schemas(model) for tool, model in TOOLS.items()}
+"""The schemas of the arguments of each tool."""
 
 VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
     "read_file": (Verb.READ,),
@@ -175,22 +199,11 @@ def parse(tool: str, arguments: object) -> Arguments:
         BadName, TooLarge: a string is too long, as described in `check_sizes`.
     """
     check_sizes(arguments)
-    try:
-        return TOOLS[tool].model_validate(arguments)
-    except ValidationError as invalid:
-        raise BadArguments(_describe_problem(tool, invalid)) from None
-
-
-def _describe_problem(tool: str, invalid: ValidationError) -> str:
-    first: Any = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
-    name = ".".join(str(part) for part in first["loc"])[:60]
-    accepted = ", ".join(TOOLS[tool].model_fields)
-    if first["type"] == "extra_forbidden":
-        return f"{tool} has no argument {name!r}; it accepts {accepted}"
-    if first["type"] == "missing":
-        return f"{tool} needs the argument {name!r}; it accepts {accepted}"
-    problem = first["msg"][0].lower() + first["msg"][1:]
-    return f"{tool} {name}: {problem}"
+    problem = find_problem(SCHEMAS[tool], arguments)
+    if problem is not None:
+        raise BadArguments(f"{tool} {problem}")
+    accepted: Any = arguments
+    return TOOLS[tool](**accepted)
 
 
 # -- outcome -----------------------------------------------------------------------------------------

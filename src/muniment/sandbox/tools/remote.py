@@ -1,6 +1,6 @@
 """The broker's end of the protocol: it exchanges messages with a worker and trusts none of them.
 
-Before a message is used, its size is checked, and a model that accepts no unknown member checks its content.
+Before a message is used, its size is checked, and a table that accepts no unknown member checks its content.
 An invalid message ends the worker (`WorkerLost`). The content of a message (texts, decisions, a change set)
 is input for the language model and for the judge, never a decision.
 """
@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final, Literal, Protocol, TypeVar
-
-from pydantic import Field, TypeAdapter, ValidationError
+from typing import Any, Final, Protocol, get_args
 
 from muniment.errors import BadArguments, PathEscape, Refusal, TooLarge, ToolError, WorkerLost
 from muniment.kernel.cancel import Deadline
@@ -20,65 +18,41 @@ from muniment.kernel.change import ChangeSet, read_proposal
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
 from muniment.names import Confinement, FenceLayer
-from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import NO_LINKS, Links
 from muniment.sandbox.fence.evidence import determine_confinement, read_status
 from muniment.sandbox.fence.pool import Worker
-from muniment.sandbox.tools.calls import Outcome, build_error_outcome, check_sizes, check_tool
+from muniment.sandbox.tools.calls import Outcome, ToolVerdict, build_error_outcome, check_sizes, check_tool
 from muniment.sandbox.tools.overlay import NOTHING_INJECTED, InjectedDigests
+from muniment.sandbox.tools.schemas import Schema, Schemas, find_problem
 from muniment.sandbox.tools.service import MAX_CALL_BYTES
 
 MAX_RESULT_BYTES: Final = 1 << 20
 """Maximum bytes of the text of one result; the tools return far less."""
 
-_Digest = Annotated[Digest, Field(pattern=r"^[0-9a-f]{64}$")]
-_Path = Annotated[str, Field(max_length=4 * MAX_PATH_BYTES)]
+_DIGEST: Final[Schema] = {"type": "string", "pattern": "[0-9a-f]{64}"}
+_DIGEST_OR_NULL: Final[Schema] = {**_DIGEST, "nullable": True}
+_PATH: Final[Schema] = {"type": "string", "maxLength": 4 * MAX_PATH_BYTES}
 
-
-_T = TypeVar("_T")
-
-
-class _Hello(Frozen):
-    t: Literal["hello"]
-    missing: dict[Annotated[FenceLayer, Field(strict=False)], int]
-
-
-class _Ready(Frozen):
-    t: Literal["ready"]
-    digest: _Digest
-
-
-class _Result(Frozen):
-    t: Literal["result"]
-    n: int
-    verdict: Literal["allow", "deny", "error"]
-    code: Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")] | None
-    rule: Annotated[str, Field(max_length=100)] | None
-    via: Annotated[Via, Field(strict=False)] | None
-
-
-class _WireChange(Frozen):
-    t: Literal["change"]
-    path: _Path
-    base: _Digest | None
-
-
-class _Claim(Frozen):
-    t: Literal["claim"]
-    path: _Path
-    digest: _Digest | None
-
-
-class _EndOfChanges(Frozen):
-    t: Literal["end"]
-
-
-_HELLO: Final = TypeAdapter(_Hello)
-_READY: Final = TypeAdapter(_Ready)
-_RESULT: Final = TypeAdapter(_Result)
-_ITEM: Final = TypeAdapter[_WireChange | _Claim | _EndOfChanges](
-    Annotated[_WireChange | _Claim | _EndOfChanges, Field(discriminator="t")]
-)
+_MESSAGES: Final[Mapping[str, Schemas]] = {
+    "hello": {
+        "missing": {
+            "type": "object",
+            "properties": {layer: {"type": "integer", "default": 0} for layer in FenceLayer},
+        }
+    },
+    "ready": {"digest": _DIGEST},
+    "result": {
+        "n": {"type": "integer"},
+        "verdict": {"type": "string", "enum": get_args(ToolVerdict)},
+        "code": {"type": "string", "pattern": "[a-z_]{1,40}", "nullable": True},
+        "rule": {"type": "string", "maxLength": 100, "nullable": True},
+        "via": {"type": "string", "enum": tuple(Via), "nullable": True},
+    },
+    "change": {"path": _PATH, "base": _DIGEST_OR_NULL},
+    "claim": {"path": _PATH, "digest": _DIGEST_OR_NULL},
+    "end": {},
+}
+"""The members of each message of a worker, without its type `t`."""
 
 
 class ToolExecutor(Protocol):
@@ -101,17 +75,22 @@ def receive_hello(worker: Worker, deadline: Deadline) -> Confinement:
         DeadlineExceeded, Cancelled: the wait ended. The worker was ended.
     """
     header, _ = worker.receive(max_body=0, deadline=deadline)
-    hello = _validate(worker, _HELLO, header, "hello")
+    hello = _check_message(worker, header, "hello")
     status = read_status(worker.pid)
     worker.check_alive()
-    return determine_confinement(hello.missing, status, read_status(os.getpid()))
+    missing = {FenceLayer(name): error for name, error in hello["missing"].items()}
+    return determine_confinement(missing, status, read_status(os.getpid()))
 
 
-def _validate(worker: Worker, model: TypeAdapter[_T], header: Mapping[str, object], label: str) -> _T:
-    try:
-        return model.validate_python(header)
-    except ValidationError:
-        raise _end_worker(worker, f"sent an invalid {label}") from None
+def _check_message(
+    worker: Worker, header: Mapping[str, Any], *expected: str, label: str | None = None
+) -> Mapping[str, Any]:
+    """Return `header` if it is a valid message of an expected type; otherwise end the worker."""
+    members = dict(header)
+    kind = members.pop("t", None)
+    if kind not in expected or find_problem(_MESSAGES[kind], members) is not None:
+        raise _end_worker(worker, f"sent an invalid {label or expected[0]}")
+    return header
 
 
 def _end_worker(worker: Worker, problem: str) -> WorkerLost:
@@ -157,7 +136,7 @@ class RemoteExecutor:
         for mapped in links.values():
             worker.send({"t": "links"}, json.dumps(mapped).encode(), deadline=get_deadline())
         header, _ = worker.receive(max_body=0, deadline=get_deadline())
-        if _validate(worker, _READY, header, "ready").digest != policy.digest:
+        if _check_message(worker, header, "ready")["digest"] != policy.digest:
             raise _end_worker(worker, "loaded another policy than the one that was sent")
 
     def call(self, tool: object, arguments: object) -> Outcome:
@@ -178,16 +157,17 @@ class RemoteExecutor:
         header, response = self._worker.request(
             request, body, max_body=MAX_RESULT_BYTES, deadline=self._get_deadline()
         )
-        result = _validate(self._worker, _RESULT, header, "result")
-        if result.n != self._call_count:
+        result = _check_message(self._worker, header, "result")
+        if result["n"] != self._call_count:
             raise _end_worker(self._worker, "returned the result of another call")
-        if (result.verdict == "allow") != (result.code is None):
+        if (result["verdict"] == "allow") != (result["code"] is None):
             raise _end_worker(self._worker, "returned a verdict that contradicts its code")
         try:
             text = response.decode()
         except UnicodeDecodeError:
             raise _end_worker(self._worker, "returned bytes that are not text") from None
-        return Outcome(result.verdict, result.code, text, rule=result.rule, via=result.via)
+        via = None if result["via"] is None else Via(result["via"])
+        return Outcome(result["verdict"], result["code"], text, rule=result["rule"], via=via)
 
     def change_set(self) -> ChangeSet:
         """Fetch the changes that the worker proposes.
@@ -210,14 +190,15 @@ class RemoteExecutor:
             header, content = self._worker.receive(
                 max_body=min(remaining_bytes, MAX_FILE_BYTES), deadline=deadline
             )
-            match _validate(self._worker, _ITEM, header, "change-set"):
-                case _EndOfChanges():
+            item = _check_message(self._worker, header, "change", "claim", "end", label="change-set")
+            match item["t"]:
+                case "end":
                     return read_proposal(changes, claims, self._scopes)
-                case _WireChange() as item:
+                case "change":
                     remaining_bytes -= len(content)
-                    changes.append((item.path, item.base, content))
-                case _Claim() as item:
-                    claims.append((item.path, item.digest))
+                    changes.append((item["path"], item["base"], content))
+                case _:
+                    claims.append((item["path"], item["digest"]))
             if len(changes) > limits.files_written or len(claims) > self._call_count + self._injected_count:
                 raise _end_worker(self._worker, "proposed more than its budget")
 
