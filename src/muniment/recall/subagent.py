@@ -134,7 +134,7 @@ class SubagentMemory:
         tools = "\n".join(
             f"- {each['function']['name']}: {each['function']['description']}" for each in self.tools
         )
-        facts = recalled.text.partition("\n\n")[2] if recalled.text else "(nothing is known)"
+        facts = recalled.text.partition("\n")[2] if recalled.text else "(nothing is known)"
         return (
             f"## Task\n\n{description.strip()}\n\n"
             f"## Key Context (preserve these facts)\n\n{facts}\n\n"

@@ -41,3 +41,16 @@ def owner_in_system_prompts(entries, *_budget_count_and_weight):
     from muniment.types import Recalled
 
     return Recalled(entries=tuple(entries), text="\n".join(each.text for each in entries))
+
+
+@replace_target("*recall.block:build_standing_block")
+def owner_in_standing_instructions(entries, index, budget, token, count=len):
+    """Text of any trust may be among the instructions that a session starts with."""
+    from dataclasses import replace
+
+    from muniment.kernel.names import Trust
+    from muniment.recall.block import build_system_block
+
+    del index, token, count
+    found = build_system_block([replace(each, trust=Trust.OWNER) for each in entries], budget)
+    return replace(found, entries=tuple(entries))

@@ -142,7 +142,7 @@ def test_standing_instructions_contain_only_owner_entries(entries, budget):
     if not displayed.text:
         return
     head, _, rest = displayed.text.partition(f"\n{OPENS}\n")
-    assert rest.endswith(f"\nAlso stored: user: tea 2\n{CLOSES}")
+    assert f"\n{rest}".endswith(f"\nAlso stored: user: tea 2\n{CLOSES}")
     bullets = [line for line in head.splitlines()[2:] if line.startswith("- ")]
     owned = [each for each in displayed.entries if each.trust is Trust.OWNER]
     assert (len(bullets), OPENS in rest) == (len(owned), False)

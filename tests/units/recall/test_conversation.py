@@ -576,7 +576,7 @@ def test_injections_are_recorded_in_order_by_path_and_digest(recall_stage):
     recall_stage.bench.write_files("project/src/style.md", STYLE)
     for path in ("project/database.md", "project/src/style.md"):  # The project tier has room for the newest.
         os.utime(recall_stage.bench.get_file_path(path), (1_000_000_000, 1_000_000_000))
-    conversation = recall_stage.open_conversation(Budgets(project=85))
+    conversation = recall_stage.open_conversation(Budgets(project=115))
     conversation.on_path("src/x.py")
     run_turn(conversation, STAGING)
     conversation.on_user_turn(STAGING)  # It is not injected, so it is not recorded.
