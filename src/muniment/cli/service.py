@@ -137,8 +137,8 @@ class DaemonService:
             quiet: whether to print no preview and to ask nothing.
 
         Raises:
-            ConfigInvalid: systemd is not available, the unit is not one that setup wrote, or it cannot be
-                written or started.
+            ConfigInvalid: systemd is not available, another daemon runs, the unit is not one that setup
+                wrote, or it cannot be written or started.
         """
         file = self._read_unit()
         directories = [str(each.absolute()) for each in workspaces] or _read_workspaces(file)
@@ -150,6 +150,8 @@ class DaemonService:
         is_same = file.content == unit.encode()
         if is_same and _run_systemctl("is-enabled", UNIT_NAME).returncode == 0:
             return ServiceResult("unchanged", self.path, unit)
+        if file.content is None and is_daemon_running(self.home / "state"):
+            raise ConfigInvalid(f"a daemon already runs for {self.home}; stop it first, then run this again")
         commands = [("daemon-reload",), ("enable", "--now", UNIT_NAME)]
         if file.content is not None:
             commands.append(("restart", UNIT_NAME))

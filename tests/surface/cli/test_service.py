@@ -236,6 +236,18 @@ def test_uninstall_erases_nothing_while_other_daemon_runs(run, user):
         os.close(fd)
 
 
+def test_service_is_not_set_up_while_other_daemon_runs(run, user, record):
+    (user / ".muniment/state").mkdir(mode=0o700, parents=True)
+    fd = os.open(user / ".muniment/state/daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        done = run("setup", "--daemon", "--yes")
+        assert (done.exit_code, "a daemon already runs for" in done.stderr) == (1, True)
+        assert ((user / ".config").exists(), read_calls(record)) == (False, [])
+    finally:
+        os.close(fd)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [((), "missing TOOL"), (("codex", "--workspace=."), "--workspace is only for --daemon")],
