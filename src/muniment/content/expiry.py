@@ -54,6 +54,9 @@ _DAY_CHARS: Final = len("2026-12-31")
 _QUOTES: Final = "\"'\u2018\u201a\u201c\u201e\u00ab\u300c"
 _WORD: Final = re.compile(r"\w")
 _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
+_OTHER_ENDS: Final = "[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
+_SENTENCE_END: Final = re.compile(f"{_ENDS_SENTENCE}|{_OTHER_ENDS}")
+_NUMBER_END: Final = re.compile(f"[0-9]{_ENDS_SENTENCE}")
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 
 _MAX_WORDS_AFTER_DATE: Final = 4
@@ -165,7 +168,9 @@ def find_end(fact: str, today: date) -> date | None:
     if len(fact) > MAX_CHARS:
         return None
     ends: list[date] = []
-    for sentence in _compile_sentence_end().split(_fold_text(fact)):
+    text = _fold_text(fact)
+    sentence_end = _compile_sentence_end() if _NUMBER_END.search(text) else _SENTENCE_END
+    for sentence in sentence_end.split(text):
         if _WORD.search(sentence) is None:
             continue
         end = _find_sentence_end_date(sentence, today)
@@ -273,7 +278,7 @@ class _Language:
 def _find_sentence_end_date(sentence: str, today: date) -> date | None:
     """Return the day on which a folded sentence ends, if exactly one day is certain."""
     found: dict[tuple[int, int], date | None] = {}
-    for language in _load_languages():
+    for language in _select_languages(sentence):
         dates = list(language.ends.finditer(sentence))
         if language.hint is not None and not language.hint.search(sentence):
             dates = [each for each in dates if not _SIGNS.search(each["date"])]
@@ -363,9 +368,28 @@ def _load_tables() -> dict[str, dict[str, str]]:
 
 
 @cache
-def _load_languages() -> tuple[_Language, ...]:
-    """Return the compiled languages of `expiry.toml`. Cost: about 20 ms, once per process."""
-    return tuple(map(_compile_language, _load_tables().values()))
+def _load_cues() -> dict[str, tuple[list[str], list[str], list[str]]]:
+    """Return the words for `until` of each language: before a date, after it, at the start of a range."""
+    return {
+        name: (
+            [*_list_words(table, "before"), *_list_words(table, "dated")],
+            _list_words(table, "after"),
+            [first for first, _ in _list_groups(table, "range")],
+        )
+        for name, table in _load_tables().items()
+    }
+
+
+def _select_languages(sentence: str) -> Iterator[_Language]:
+    """Yield the languages whose word for `until` is in a folded sentence. The others find no date in it."""
+    start = sentence.lstrip()
+    for name, (before, after, first) in _load_cues().items():
+        if (
+            any(word in sentence and re.search(_build_word_source([word]), sentence) for word in before)
+            or any(word in sentence for word in after)
+            or any(map(start.startswith, first))
+        ):
+            yield _compile_language(name)
 
 
 @cache
@@ -374,11 +398,14 @@ def _compile_sentence_end() -> re.Pattern[str]:
     months = [word for table in _load_tables().values() for word in _list_words(table, "months")]
     return re.compile(
         rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+(?:{_build_word_source(months)}|[0-9]))"
-        "|[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
+        f"|{_OTHER_ENDS}"
     )
 
 
-def _compile_language(table: Mapping[str, str]) -> _Language:
+@cache
+def _compile_language(name: str) -> _Language:
+    """Return the compiled expressions of a language. Cost: about 5 ms, once per process."""
+    table = _load_tables()[name]
     months = {word: number for number, each in enumerate(_list_groups(table, "months"), 1) for word in each}
     days = {word: number for number, each in enumerate(_list_groups(table, "days")) for word in each}
     dates = rf"(?P<date>{_build_date_source(table, months, days)})"

@@ -114,17 +114,17 @@ class SecretRule:
 class _RuleSet:
     """All rules, and patterns that match if any rule does.
 
-    Most texts match neither pattern, so that no single rule has to run.
+    Most texts match none of the patterns, so that no single rule has to run.
 
     Attributes:
         rules: the rules.
-        any: the pattern of all rules.
-        any_joined: the pattern of the rules that identify a secret by its form alone.
+        any_form: the pattern of the rules that identify a secret by its form alone.
+        contexts: the patterns of the other rules.
     """
 
     rules: tuple[SecretRule, ...]
-    any: Any
-    any_joined: Any
+    any_form: Any
+    contexts: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +189,12 @@ def load_rules() -> _RuleSet:
         )
         for table in tables["rule"]
     )
-    bare = [(re.sub(r"(?<!\\)\((?!\?)", "(?:", rule.source), rule.context) for rule in rules]
+    forms = [re.sub(r"(?<!\\)\((?!\?)", "(?:", rule.source) for rule in rules if not rule.context]
     return _RuleSet(
         rules=rules,
-        any=_compile_bytes("|".join(f"(?:{pattern})" for pattern, _ in bare)),
-        any_joined=_compile_bytes("|".join(f"(?:{pattern})" for pattern, context in bare if not context)),
+        any_form=_compile_bytes("|".join(f"(?:{form})" for form in forms)),
+        # One expression of these rules would take three times as long to compile.
+        contexts=tuple(_compile_bytes(rule.source) for rule in rules if rule.context),
     )
 
 
@@ -311,7 +312,7 @@ def _find_matches(data: bytes, rules: _RuleSet, *, joined: bool = False) -> Iter
 
 def _match_rules(data: bytes, rules: _RuleSet, *, joined: bool = False) -> Iterator[_Match]:
     """Yield the secrets in `data` that a rule of `secrets.toml` finds; for the Args, see `_find_matches`."""
-    if (rules.any_joined if joined else rules.any).search(data) is not None:
+    if any(pattern.search(data) for pattern in (rules.any_form, *(() if joined else rules.contexts))):
         for rule in rules.rules:
             if joined and rule.context:
                 continue
