@@ -12,8 +12,8 @@ a memory usually introduce the user and the project, so they get an additional s
 occasion is not a standing fact, even if there is room: a recall finds it.
 
 - N1. An entry of trust `agent`, `workspace` or `external` is never among the instructions.
-- N2. An entry of trust `external`, and an unpinned one of trust `agent`, is only counted in the index. A topic
-  is named only if it has entries of the owner or the workspace.
+- N2. An entry of trust `external`, and an unpinned one of trust `agent`, is only counted in the index. A
+  topic is named only if it has entries of the owner or the workspace.
 - N3. The text takes at most the budget.
 
 Attacked in tests/units/recall/test_standing.py; benchmarks/standing.py measures how many useful facts it has.
@@ -50,23 +50,24 @@ MAX_TOKENS: Final = 1_500
 """Default maximum tokens of the text."""
 
 MAX_CANDIDATES: Final = 5_000
-"""Maximum number of entries whose rows are compared: pinned ones, then the type `feedback`, then the newest."""
+"""Maximum number of entries whose rows are compared: pinned ones, then `feedback`, then the newest."""
 
 _MAX_READ: Final = 150
 """Maximum number of entries that are read from their files."""
 
-_MIN_SCORE: Final = 1.5
+_MIN_SCORE: Final = 0.6
 """Minimum score of a standing fact that is not pinned."""
 
-_FEEDBACK_SCORE: Final = 1.0
-"""Score of the type `feedback`, which the rules give to instructions, also in languages without words here."""
+_FEEDBACK_SCORE: Final = 0.5
+"""Score of the type `feedback`, which the rules give to instructions in any of their languages."""
 
-_USER_SCORE: Final = 0.5
+_USER_SCORE: Final = 0.4
 """Score of an entry of the scope `user`: it is about the user, so it helps in more sessions."""
 
-_FIRST_SCORE: Final = 2.0
+_FIRST_SCORE: Final = 3.2
 _FIRST_SHARE: Final = 0.06
-"""Score of the first entries of a memory, and their share of all entries."""
+_MAX_FIRST: Final = 25
+"""Score of the first entries of a memory; their share of all entries, and their maximum number."""
 
 _MAX_TOPICS: Final = 8
 _TOPIC_CHARS: Final = 30
@@ -172,12 +173,13 @@ def _rank_candidates(
         for *row, kind, description, sort in recaller.catalog.rows(_CANDIDATE_ROWS, values, deadline=deadline)
     ]
     rows.sort(key=lambda row: -row[0].mtime_ns)
+    first_count = min(_MAX_FIRST, max(5, len(rows) * _FIRST_SHARE))
     found: list[_Candidate] = []
     for position, (hit, kind, description, sort) in enumerate(rows):
         score = score_text(description)
         score += _FEEDBACK_SCORE if kind == "feedback" else 0.0
         score += _USER_SCORE if reader.get_scope(hit.key.root) == GLOBAL_SCOPE else 0.0
-        score += _FIRST_SCORE if position >= len(rows) * (1 - _FIRST_SHARE) else 0.0
+        score += _FIRST_SCORE if position >= len(rows) - first_count else 0.0
         is_pinned = sort.startswith(f"{PINNED_FOLDER}/")
         if (is_pinned or score >= _MIN_SCORE) and reader.can_display(hit.key.root, hit.key.rel):
             found.append(_Candidate(hit, is_pinned, score))

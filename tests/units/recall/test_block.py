@@ -15,7 +15,6 @@ from muniment.recall.block import (
     build_standing_block,
     build_system_block,
     estimate_tokens,
-    format_age,
 )
 from muniment.store.audit import timestamp
 from muniment.types import Recalled, RecalledEntry
