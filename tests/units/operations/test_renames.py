@@ -24,6 +24,7 @@ from muniment.errors import NotFound
 from muniment.kernel.names import Trust
 from muniment.operations.edit import edit_entry, toggle_pin
 from muniment.operations.listing import show_entry
+from muniment.operations.owner import erase
 from muniment.operations.review import approve_review, load_history, load_origin, show_review, undo_task
 from muniment.store.review import read_pending
 from muniment.store.upkeep import verify_root_index
@@ -175,6 +176,18 @@ def test_missing_old_path_names_the_new_path(context):
     assert load_origin(context, old).state == "removed"
     run_forget(context, new)
     assert "now" not in str(catch_error(NotFound, show_entry, context, old))
+
+
+def test_erase_removes_versions_under_earlier_names(context):
+    old = remember_path(context, FIRST)
+    between = edit_entry(context, old, "We deploy on Fridays.").path
+    new = edit_entry(context, between, "We rest on Sundays.").path
+    commit_texts(context, {between: "Another entry."})
+    erase(context, new)
+    for text, count in (FIRST, 0), ("We rest on Sundays", 0), ("Another entry", 1):
+        rows = context.state.ledger.rows("SELECT count(*) FROM step WHERE instr(after, ?)", (text.encode(),))
+        assert rows == [(count,)], text
+    assert list(read_entries(context)) == [between]
 
 
 def test_links_to_old_name_stay_and_are_counted(context):
