@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, Final, get_type_hints, is_typeddict
 
 import typer
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.operations.job_context import JobContext
     from muniment.settings import Settings
+
+ENTRY_HELP: Final = "An entry, such as user/editor/dark-mode.md, or its handle."
+"""Help of an argument that is an entry."""
 
 # -- how it ends -------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muniment.cli.command import Report, command, open_command_context
-from muniment.cli.options import ENTRY_HELP, MemoryFlags
+from muniment.cli.command import ENTRY_HELP, Report, command, open_command_context
+from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line, decode, escape_invisible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound

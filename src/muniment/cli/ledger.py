@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import Report, command, load_settings, open_command_context
-from muniment.cli.options import ENTRY_HELP, MemoryFlags
+from muniment.cli.command import ENTRY_HELP, Report, command, load_settings, open_command_context
+from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,

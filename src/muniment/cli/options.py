@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, TypedDict
 
 import typer
-
-ENTRY_HELP: Final = "An entry, such as user/editor/dark-mode.md, or its handle."
 
 Workspace = Annotated[
     Path | None,

@@ -9,10 +9,10 @@ the text is replaced, a name that repeats the old text is replaced too.
 - A2. Otherwise, if the old text contained the words of a name that no person chose, the name stays only if
   the new text contains them too. A number at its end that only distinguishes it from another name is ignored.
 - A3. A name that a person chose stays, except in case A1. Code knows this from a mark in the front matter
-  (`content.titles.build_name_mark`). Without a mark, a name is chosen unless code would generate it from the
-  old text.
+  (`content.titles.build_name_mark`). Without a mark, a name is chosen unless Muniment wrote the entry, and
+  code would generate the name from the old text.
 
-Attacked in tests/attacks/test_hostile_names.py.
+Attacked in tests/attacks/test_hostile_names.py and tests/units/operations/test_renames.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from muniment.content.titles import build_slug, derive_title, is_generated_name,
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import RelPath, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.store.handles import read_entry_id
 
 _ENDING: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})\Z")
 _WORD_SEPARATORS: Final = re.compile(r"[-_ .]+")
@@ -71,7 +72,8 @@ def _generate_stem(text: str) -> str:
 
 def _is_chosen(change: FileChange, old: str, stem: str) -> bool:
     """Return whether a person chose the name of the entry that a change replaces (rule A3)."""
-    return not (is_name_unchosen(parse(change.before or b""), stem) or is_generated_name(old, stem))
+    entry = parse(change.before or b"")
+    return not (is_name_unchosen(entry, stem) or (read_entry_id(entry) and is_generated_name(old, stem)))
 
 
 def _is_outdated(old: str, new: str, stem: str) -> bool:

@@ -47,7 +47,6 @@ from muniment.operations.job import (
     log_end,
 )
 from muniment.operations.job_context import JobContext, parse_address
-from muniment.operations.renames import read_whole_history
 from muniment.operations.visibility import resolve_for_owner
 from muniment.policy.tables import grant_readable
 from muniment.store.audit import timestamp
@@ -66,6 +65,7 @@ from muniment.store.ledger import (
     read_content_before,
     read_history,
 )
+from muniment.store.renames import read_whole_history
 from muniment.store.review import (
     PendingChange,
     build_approval_task,
@@ -128,7 +128,7 @@ def load_history(
     elif unsafe_path:
         below = canonicalise(parse_address(unsafe_path).removesuffix("/"), context.policy.scopes)
     if below is not None and below.rel.endswith(FILE_SUFFIX) and below.scope in context.roots:
-        return read_whole_history(context, below, limit)
+        return read_whole_history(context.state, context.map_keys_to_scopes(), below, limit)
     return read_history(context.state, context.map_keys_to_scopes(), below, limit)
 
 

@@ -5,8 +5,8 @@ Steps of `erase`. If the process is killed between any two steps, running it aga
 1. Roll back interrupted commits. Remove existing files by a commit, then the empty directories above them.
 2. Delete transcripts that contain some of the text. Then run one transaction of the ledger, under the locks
    of the roots:
-   - Delete the bytes, names and digests of every version, and the provenance, pending reviews and records
-     that refer to them.
+   - Delete the bytes, names and digests of every version, also those under earlier names of the entry, and
+     the provenance, pending reviews and records that refer to them.
    - Also delete versions of *other* files, and texts of tasks in lanes (`tasks.py`), that contain a piece of
      the same text, unless a file still contains that piece.
    - Delete the injected entries of all hook sessions (`injected.py`).
@@ -59,7 +59,8 @@ from muniment.store.audit import timestamp
 from muniment.store.commit import CommitOptions, commit, grant_listed_files
 from muniment.store.index import is_index_path
 from muniment.store.injected import delete_all_sessions
-from muniment.store.ledger import ERASED, Run, build_erased_name, get_root_key, read_commits
+from muniment.store.ledger import ERASED, MAX_STEPS, Run, build_erased_name, get_root_key, read_commits
+from muniment.store.renames import read_whole_history
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
 from muniment.store.tasks import (
@@ -531,11 +532,19 @@ def _resolve_target(unsafe_target: str, context: EraseContext) -> EraseTarget:
                 "erase needs the path of an entry or the id of a task; indexes are generated from entries"
             )
             raise Refused(reason, rule="erase", layer="store")
-        key = get_root_key(context.state, context.roots[path.scope])
-        return EraseTarget(
-            frozenset({(key, path.rel)}), _list_paths(context.state, {(key, path.rel): path.scope})
-        )
+        files = _list_names(path, context)
+        return EraseTarget(frozenset(files), _list_paths(context.state, files))
     return _resolve_task(unsafe_target, context)
+
+
+def _list_names(path: CanonicalPath, context: EraseContext) -> dict[_File, Scope]:
+    """Return the file at a path, and the earlier names of its entry at which no other file exists now."""
+    state, root = context.state, context.roots[path.scope]
+    key = get_root_key(state, root)
+    steps = read_whole_history(state, {key: path.scope}, path, MAX_STEPS)
+    earlier = {canonicalise(step.path, context.roots) for step in steps if not step.is_erased}
+    names = {path, *(each for each in earlier if root.root.examine(each) is None)}
+    return {(key, each.rel): path.scope for each in names}
 
 
 def _resolve_task(task: str, context: EraseContext) -> EraseTarget:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -46,20 +47,22 @@ def read_entry_id(entry: Entry) -> str:
 def find_renames(changes: Iterable[FileChange]) -> dict[CanonicalPath, CanonicalPath]:
     """Return the new paths of entries that one change set renames, each with the old path.
 
-    An entry is renamed if a file with its id is removed, and a file with this id is created.
+    An entry is renamed if one file with its id is removed, and one file with this id is created.
     """
-    items = list(changes)
-    removed = {
-        read_entry_id(parse(each.before)): each.path
-        for each in items
-        if each.after is None and each.before is not None
+    removed, created = (
+        defaultdict[str, list[CanonicalPath]](list),
+        defaultdict[str, list[CanonicalPath]](list),
+    )
+    for each in changes:
+        if each.after is None and each.before is not None:
+            removed[read_entry_id(parse(each.before))].append(each.path)
+        elif each.after is not None and each.base is None:
+            created[read_entry_id(parse(each.after))].append(each.path)
+    return {
+        created[identity][0]: removed[identity][0]
+        for identity in removed
+        if identity and len(removed[identity]) == len(created.get(identity, ())) == 1
     }
-    created = {
-        each.path: read_entry_id(parse(each.after))
-        for each in items
-        if each.base is None and each.after is not None
-    }
-    return {path: removed[identity] for path, identity in created.items() if removed.get(identity)}
 
 
 def read_handle(entry: Entry, path: CanonicalPath) -> str:

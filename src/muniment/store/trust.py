@@ -388,7 +388,9 @@ def find_review_reasons(
     Raises:
         Refused: the policy rejects text of trust `external`.
     """
-    path = "a new entry" if draft.base is None else draft.path.text  # A model chose this name.
+    path = draft.path.text
+    if draft.base is None:  # A model chose this name.
+        path = "a new entry" if previous_trust is None else "an entry that gets a new name"
     if policy.get_commit_mode(draft.path.scope) == "review":
         yield f"every change of {draft.path.scope} is reviewed"
     if previous_trust is not None and not author_trust.satisfies(previous_trust):

@@ -125,7 +125,30 @@ def test_update_prints_outdated_fact_and_history(cli):
     assert cli.run_for_lines("remember", fact)[0] == f'updated: {new} (was: "{old}")'
     done = [line.split()[2:4] for line in cli.run_for_lines("history", path)]
     assert done == [["removed", path], ["new", path]]
-    assert [line.split()[2:4] for line in cli.run_for_lines("history", new)] == [["new", new]]
+    steps = {tuple(line.split()[2:4]) for line in cli.run_for_lines("history", new)}
+    assert steps == {("new", new), ("removed", path), ("new", path)}
     assert cli.run_for_lines("remember", "thanks!") == [
         "nothing to remember: it is only thanks, a greeting, or a yes or no"
     ]
+
+
+def test_commands_accept_handle_and_name_the_new_path(cli, saved_path, editor, roots):
+    catalog_entry = cli.run_for_document("recall", "dark mode in the editor")["entries"][0]
+    handle = catalog_entry["handle"]
+    editor("dark", "light")
+    edited = cli.run_for_document("edit", handle)["path"]
+    assert edited == saved_path.replace("dark", "light")
+    assert cli.run_for_document("show", handle.upper())["path"] == edited
+    assert cli.run_for_document("why", handle)["path"] == edited
+    (line,) = cli.run_for_lines("show", saved_path, code=1)
+    assert f"not found; it is now {edited}" in line
+    steps = cli.run_for_document("history", handle)["steps"]
+    assert [(step["path"], step["kind"]) for step in steps][-1] == (saved_path, "new")
+    task = steps[-1]["task"]
+    assert OLD_FACT in cli.run_for_document("show", f"{saved_path}@{task}")["content"]
+    assert cli.run_for_document("pin", handle)["previous_path"] == edited
+    assert cli.run_for_document("pin", handle)["path"] == edited
+    removed = cli.run_for_document("forget", handle, "--yes")["removed_entries"]
+    assert [each.get("path", each.get("filePath")) for each in removed] == [edited]
+    assert cli.run_for_error_code("show", handle) == "not_found"
+    assert not entry_file(roots, edited).exists()

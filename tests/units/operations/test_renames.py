@@ -10,6 +10,7 @@ from kit.catching import catch_error
 from kit.operations import contexts
 from kit.operations.contexts import (
     commit_texts,
+    create_context,
     get_base,
     make_permissive_policy,
     read_entries,
@@ -23,6 +24,7 @@ from muniment.errors import NotFound
 from muniment.kernel.names import Trust
 from muniment.operations.edit import edit_entry, toggle_pin
 from muniment.operations.listing import show_entry
+from muniment.operations.owner import erase
 from muniment.operations.review import approve_review, load_history, load_origin, show_review, undo_task
 from muniment.store.review import read_pending
 from muniment.store.upkeep import verify_root_index
@@ -118,6 +120,14 @@ def test_name_that_a_person_chose_stays(context):
     )
 
 
+def test_generated_name_of_file_without_id_stays(context):
+    path = "user/we-deploy-on-thursdays-at-10.md"
+    write_files(context, {path: f"- {FIRST}\n- The build server is called Hopper\n"})
+    assert run_forget(context, "deploy Thursdays").removed_entries[0].path == path
+    assert list(read_entries(context)) == [path]
+    assert edit_entry(context, path, "We deploy on Fridays.").path == path
+
+
 def test_pinned_entry_follows_its_text_after_unpin(context):
     old = remember_path(context, FIRST)
     pinned = toggle_pin(context, old).path
@@ -168,6 +178,18 @@ def test_missing_old_path_names_the_new_path(context):
     assert "now" not in str(catch_error(NotFound, show_entry, context, old))
 
 
+def test_erase_removes_versions_under_earlier_names(context):
+    old = remember_path(context, FIRST)
+    between = edit_entry(context, old, "We deploy on Fridays.").path
+    new = edit_entry(context, between, "We rest on Sundays.").path
+    commit_texts(context, {between: "Another entry."})
+    erase(context, new)
+    for text, count in (FIRST, 0), ("We rest on Sundays", 0), ("Another entry", 1):
+        rows = context.state.ledger.rows("SELECT count(*) FROM step WHERE instr(after, ?)", (text.encode(),))
+        assert rows == [(count,)], text
+    assert list(read_entries(context)) == [between]
+
+
 def test_links_to_old_name_stay_and_are_counted(context):
     old = remember_path(context, FIRST)
     link = f"See [the plan](../deploy/{read_name(old)}).\n"
@@ -195,24 +217,26 @@ def test_agents_change_of_owners_entry_is_reviewed_with_new_name(context):
 
 
 def test_dream_renames_entry_that_it_rewrites(tmp_path):
-    first, second = "We deploy on Thursdays at noon", "We deploy on Thursdays at noon to Oslo"
-    with contexts.create_context(tmp_path, make_permissive_policy()) as context:
-        old, other = remember_path(context, first, trust=Trust.AGENT), "user/z.md"
-        commit_texts(context, {other: f"---\nname: z\n---\n{second}\n"}, trust=Trust.AGENT)
-        merged = "At noon we deploy to Oslo on Thursdays"
+    texts = [
+        f"The user prefers dark mode in all editors and terminals at {each}" for each in ("home", "work")
+    ]
+    merged = "At home and at work, the user prefers dark mode in all editors and terminals"
+    with create_context(tmp_path, make_permissive_policy()) as context:
+        old = remember_path(context, texts[0], trust=Trust.AGENT)
+        commit_texts(context, {"user/z.md": f"---\nname: z\n---\n{texts[1]}\n"}, trust=Trust.AGENT)
         answer = {"merges": [{"ids": ["c1", "c2"], "keep": "c1", "text": merged}]}
-        result = run_dream(context, ScriptedModel([reply_with_text(json.dumps(answer))]), attended=False)
-        assert result.error is None
-        assert (result.counts.merged, result.counts.rewritten) == (1, 1)
-        assert result.deduped_paths == (other,)
+        result = run_dream(context, ScriptedModel([reply_with_text(json.dumps(answer))]))
+        assert (result.counts.merged, result.counts.rewritten) == (1, 1), result.notes
+        assert result.deduped_paths == ("user/z.md",)
         (path,) = read_entries(context)
-        assert (path != old, read_name(path)) == (True, "at-noon-we-deploy-to-oslo-on-thursdays.md")
+        assert (path != old, read_name(path).startswith("at-home-and-at-work")) == (True, True)
 
 
 def test_forget_of_a_part_replaces_the_name_it_repeats(context):
     text = f"- {FIRST}\n- The build server is called Hopper\n"
     old = "user/we-deploy-on-thursdays-at-10.md"
-    commit_texts(context, {old: text})
+    provenance = json.dumps({"id": "01M8K0NPX9RDQAGJ3DWT0A7CHD"})
+    commit_texts(context, {old: f"---\nmuniment: {provenance}\n---\n{text}"})
     done = run_forget(context, "deploy Thursdays")
     assert [each.path for each in done.removed_entries] == [old]
     (path,) = read_entries(context)
