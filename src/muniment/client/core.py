@@ -478,6 +478,19 @@ class ClientCore:
         response = self._request_document(self._build_request("POST", f"{self._base}/recall", body))
         return _read_plan_response(response, Recalled, "a recall")
 
+    def standing_context(self, budget: float | None = None) -> Plan[Recalled]:
+        """Return the text that a session of an assistant starts with, see `Memory.standing_context`.
+
+        If the memory has a problem, no exception is raised: the result is empty, and its `error` is the
+        reason.
+
+        Args:
+            budget: maximum tokens of the text; None: those of the settings of the daemon.
+        """
+        tokens = None if budget is None else str(parse_integer("budget", budget, minimum=0))
+        response = self._get_document("context", **_drop_missing(budget=tokens))
+        return _read_plan_response(response, Recalled, "a standing context")
+
     def list(
         self, scope: str | None = None, *, limit: int | None = None, expired: bool = False
     ) -> Plan[EntryList]:

@@ -483,13 +483,15 @@ class RecalledEntry(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(WireDocument):
-    """The result of a recall: the entries of the memory that help with a message."""
+    """The result of a recall (the entries that help with a message), or the standing context of a session."""
 
     entries: Annotated[tuple[RecalledEntry, ...], "The entries, the best first."] = field(
         default_factory=tuple, metadata=REQUIRED
     )
     text: Annotated[
-        str, "The text of all entries, marked as data; pass it to a model unchanged. Empty without entries."
+        str,
+        "The text to pass to a model unchanged; it may be empty. A recall marks all entries as data, a "
+        "standing context those of lower trust than the owner's.",
     ] = field(default_factory=str, metadata=REQUIRED)
     tokens: Annotated[int, "Approximate tokens of `text`."] = field(default_factory=int, metadata=REQUIRED)
     abstained: Annotated[bool, "Whether no entry matches, except entries that the request excluded."] = field(
