@@ -92,10 +92,10 @@ def poisoned(tmp_path_factory):
 
 
 def read_http(poisoned):
-    stranger = poisoned.daemon.add_client("stranger", trust="external")
+    outsider = poisoned.daemon.add_client("outsider", trust="external")
     texts = [
         poisoned.daemon.get(f"{BASE}/context?budget={TOKENS}", token=each).json()["text"]
-        for each in (None, stranger)
+        for each in (None, outsider)
     ]
     return "\n".join(texts)
 

@@ -390,7 +390,7 @@ def create_memory_node(
 
 
 def _create_messages(recalled: Recalled, message_id: str) -> list[BaseMessage]:
-    """Return a message with the text of a result; empty if there is no text."""
+    """Return a list with a message that has the text of a result; if the text is empty, an empty list."""
     entries = {ENTRIES_KEY: [each.id for each in recalled.entries]}
     return [HumanMessage(recalled.text, id=message_id, additional_kwargs=entries)] if recalled.text else []
 

@@ -11,7 +11,7 @@ QUESTION = "which postgres does the staging database run?"
 
 
 class Thread:
-    """A thread with one node, whose updates are merged like `add_messages` does with `REMOVE_ALL_MESSAGES`."""
+    """A thread with one node, whose updates are merged as by `add_messages` with `REMOVE_ALL_MESSAGES`."""
 
     def __init__(self, node, *messages):
         self.node, self.messages = node, list(messages)
