@@ -194,9 +194,6 @@ RECALL_SECONDS: Final = 5.0
 milliseconds.
 """
 
-INJECTION_SITE: Final = "acp"
-"""The component that injects entries, as the ledger records it."""
-
 _Reason = Literal["asked", "backstop"]
 
 
@@ -393,7 +390,7 @@ class HostSession:
         if recalled.error is not None:
             return _describe_failed_read(recalled.error)
         if recalled.entries:
-            recaller.record(recalled, INJECTION_SITE)
+            recaller.record(recalled, "acp")
         return TaskOutcome("completed", {"text": recalled.text, "tokens": recalled.tokens})
 
     def _run_new_task(self, new_task: NewTask, cancel: Cancel) -> TaskOutcome:

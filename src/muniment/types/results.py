@@ -489,9 +489,7 @@ class Recalled(WireDocument):
         default_factory=tuple, metadata=REQUIRED
     )
     text: Annotated[
-        str,
-        "The text to pass to a model unchanged; it may be empty. A recall marks all entries as data, a "
-        "standing context those of lower trust than the owner's.",
+        str, "The text to pass to a model unchanged; may be empty. Entries that are data are between marks."
     ] = field(default_factory=str, metadata=REQUIRED)
     tokens: Annotated[int, "Approximate tokens of `text`."] = field(default_factory=int, metadata=REQUIRED)
     abstained: Annotated[bool, "Whether no entry matches, except entries that the request excluded."] = field(
@@ -506,9 +504,7 @@ class Recalled(WireDocument):
     withheld: Annotated[int, "The number of found entries that may not be shown to models."] = field(
         default=0, metadata=LOCAL
     )
-    is_repeat: Annotated[
-        bool, "Whether these entries were injected before, but so long ago that they are repeated."
-    ] = field(default=False, metadata=LOCAL)
+    is_repeat: Annotated[bool, "Whether they were injected before."] = field(default=False, metadata=LOCAL)
 
     @property
     def keys(self) -> frozenset[EntryKey]:
