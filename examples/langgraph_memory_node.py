@@ -1,8 +1,8 @@
 """Give the memory to the messages of a LangGraph thread.
 
 Run this program with `python examples/langgraph_memory_node.py`; it needs `pip install
-'muniment[langgraph]'`. This program calls the node itself. In a real graph, `builder.add_node("memory", node)`
-adds it, and an edge leads from it to the node that calls the model.
+'muniment[langgraph]'`. This program calls the node itself. In a real graph, the node is added with
+`builder.add_node("memory", node)`, and an edge leads from it to the node that calls the model.
 """
 
 from __future__ import annotations
