@@ -9,6 +9,7 @@ with muniment.open(workspace=".") as memory:
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
@@ -284,6 +285,27 @@ class Memory:
             deadline=deadline,
             needs_entry=True,
         )
+
+    def standing_context(self, budget: float | None = None, *, deadline: Deadline | None = None) -> Recalled:
+        """Return the text that a session of an assistant starts with.
+
+        It contains the owner's facts as instructions to follow, entries of lower trust as data between marks,
+        and the number of other entries. See `recall.standing`. If the memory cannot be read, the result is
+        empty, and its `error` is the reason.
+
+        Args:
+            budget: maximum tokens of the text; None: those of the setting `standing_tokens`, or 1 500 if the
+                setting `standing` is `off`, which only affects sessions of coding tools.
+            deadline: the time limit; None: no limit.
+
+        Raises:
+            BadArguments: the budget is not a whole number, or is negative.
+        """
+        from muniment.recall.standing import read_standing
+
+        budget = self.recaller.standing_tokens if budget is None else budget
+        tokens = parse_integer("budget", budget, minimum=0)
+        return read_standing(self.recaller, tokens, deadline or Deadline(math.inf))
 
     def conversation(
         self,

@@ -104,6 +104,7 @@ class AsyncMemory:
     forget = _AsyncMethod(Memory.forget)
     dream = _AsyncMethod(Memory.dream)
     recall = _AsyncMethod(Memory.recall)
+    standing_context = _AsyncMethod(Memory.standing_context)
     list = _AsyncMethod(Memory.list)
     show = _AsyncMethod(Memory.show)
     edit = _AsyncMethod(Memory.edit)

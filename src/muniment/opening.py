@@ -273,8 +273,15 @@ def _may_have_history(directory: Path) -> bool:
 def create_recaller(context: JobContext) -> Recaller:
     """Return an object that searches an open memory; close it before the memory."""
     from muniment.recall.recaller import Recaller
+    from muniment.recall.standing import MAX_TOKENS
 
-    return Recaller(context.policy, context.roots, context.state, notes=context.advice)
+    return Recaller(
+        context.policy,
+        context.roots,
+        context.state,
+        notes=context.advice,
+        standing_tokens=context.standing_tokens or MAX_TOKENS,
+    )
 
 
 def create_chooser(context: JobContext, model: Model) -> Chooser | None:

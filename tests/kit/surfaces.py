@@ -71,6 +71,7 @@ COMPARED_MEMBERS = {
     "forget": ("removed_entries[].path", "status"),
     "dream": ("touched_scopes", "status"),
     "recall": ("entries[].path",),
+    "standing_context": ("entries[].path",),
     "list": ("entries[].path", "entries[].title", "entries[].trust"),
     "show": ("path", "text", "trust", "pinned"),
     "edit": ("path", "changed"),
@@ -236,7 +237,14 @@ IN_HTTP = {
 }
 """Names of members in HTTP documents, if they differ from the library."""
 
-GETS = {"list": "entries", "show": "entry", "history": "history", "why": "why", "reviews": "review"}
+GETS = {
+    "standing_context": "context",
+    "list": "entries",
+    "show": "entry",
+    "history": "history",
+    "why": "why",
+    "reviews": "review",
+}
 
 
 class Raw(OverHttp):
@@ -391,6 +399,10 @@ class Tools(Library):
 
     def perform(self, operation, arguments):
         calls = {"remember", "recall", "show", "history", "undo", "forget", "dream", "pin"}
+        if operation == "standing_context":  # Its response has only the text.
+            content = self.tool("context", {})
+            assert content["text"].startswith("## Memory")
+            return LACKS
         if operation not in calls:
             return super().perform(
                 operation, arguments

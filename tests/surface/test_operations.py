@@ -44,8 +44,8 @@ def read_parameters(method):
 
 
 def load_command(command_name):
-    module = import_module(f"muniment.cli.{COMMANDS[command_name].module}")
-    function = command_name.replace(" ", "_")
+    module = import_module(f"muniment.cli.{COMMANDS[command_name.partition(' --')[0]].module}")
+    function = command_name.partition(" --")[0].replace(" ", "_")
     return getattr(module, f"{function}_" if iskeyword(function) else function)
 
 
@@ -113,12 +113,12 @@ def test_mcp_acp_cli_and_page_have_exactly_the_operations():
         return {each for row in TABLE.values() if not (each := getattr(row, column)).startswith(NOT_OFFERED)}
 
     assert cells("mcp") == set(TOOLS)
-    assert {f"{acp.BASE}/{each}" for each in cells("acp")} == set(acp.METHODS)
+    assert {f"{acp.BASE}/{each}" for each in cells("acp")} == {*acp.METHODS, acp.CONTEXT}
     assert cells("page") | NOT_OPERATIONS["page"] == {*VIEWS, *ACTIONS}
     commands = {name for name, row in COMMANDS.items() if row.module}
     groups = ("audit", "policy", "token", "projects", "fleet")
     own = {name for name in commands if not name.startswith(groups)}
-    assert own == cells("cli") | NOT_OPERATIONS["cli"]
+    assert own == {each.partition(" --")[0] for each in cells("cli")} | NOT_OPERATIONS["cli"]
 
 
 def test_cells_name_results_that_exist_or_a_reason():

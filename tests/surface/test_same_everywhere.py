@@ -42,6 +42,7 @@ STEPS = st.one_of(
             optional={"limit": st.sampled_from([None, 1, 5.0])},
         ),
     ),
+    st.just(("standing_context", {})),
     st.tuples(
         st.just("list"),
         st.fixed_dictionaries({}, optional={"scope": st.sampled_from(["user", "none", None])}),
@@ -72,6 +73,8 @@ ALL_STEPS = [
     ("pin", {"path": 0, "dry_run": False}),
     ("recall", {"query": "dark mode", "limit": 5.0}),
     ("recall", {"query": "dark mode", "limit": None}),
+    ("standing_context", {}),
+    ("standing_context", {"budget": 200.0}),
     ("forget", {"query": "green tea", "dry_run": True}),
     ("forget", {"query": "green tea", "dry_run": False}),
     ("dream", {"scope": "user", "dry_run": False}),

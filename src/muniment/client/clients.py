@@ -106,6 +106,7 @@ class _Operations:
     cancel = operation(ClientCore.cancel)
     tasks = operation(ClientCore.tasks)
     recall = operation(ClientCore.recall)
+    standing_context = operation(ClientCore.standing_context)
     list = operation(ClientCore.list)
     show = operation(ClientCore.show)
     export = operation(ClientCore.export)

@@ -472,11 +472,22 @@ class ClientCore:
         check_optional_texts(scope=scope)
         if limit is not None:
             limit = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
-        excluded = list(exclude or ()) or None
-        body = {"query": query, **_drop_missing(exclude=excluded, scope=scope, limit=limit)}
+        options = _drop_missing(exclude=list(exclude or ()) or None, scope=scope, limit=limit)
+        request = self._build_request("POST", f"{self._base}/recall", {"query": query, **options})
         # This request may be sent again, because it changes nothing.
-        response = self._request_document(self._build_request("POST", f"{self._base}/recall", body))
-        return _read_plan_response(response, Recalled, "a recall")
+        return _read_plan_response(self._request_document(request), Recalled, "a recall")
+
+    def standing_context(self, budget: float | None = None) -> Plan[Recalled]:
+        """Return the text that a session of an assistant starts with, see `Memory.standing_context`.
+
+        If the memory has a problem, no exception is raised: the result is empty, and its `error` is the
+        reason.
+
+        Args:
+            budget: maximum tokens of the text; None: those of the settings of the daemon.
+        """
+        query = {} if budget is None else {"budget": str(parse_integer("budget", budget, minimum=0))}
+        return _read_plan_response(self._get_document("context", **query), Recalled, "a context")
 
     def list(
         self, scope: str | None = None, *, limit: int | None = None, expired: bool = False

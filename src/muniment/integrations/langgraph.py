@@ -1,9 +1,10 @@
-"""Provide the memory as a store of LangGraph: `muniment[langgraph]`.
+"""Provide the memory as a store and as a node of LangGraph: `muniment[langgraph]`.
 
     import muniment
-    from muniment.integrations.langgraph import MunimentStore
+    from muniment.integrations.langgraph import MunimentStore, create_memory_node
 
     with muniment.open(".") as memory:
+        builder.add_node("memory", create_memory_node(memory))
         graph = builder.compile(store=MunimentStore(memory, scope="user"))
 
 L1 Each item of the store is an entry, which recall also finds. Its namespace is a folder of the scope: the
@@ -17,14 +18,20 @@ L3 A stored value has at most the trust that the caller gives. Only the owner ca
 L4 Entries that people or other programs wrote are also items, with the value `{"content": text}`. Withheld
    and expired entries are not.
 
-Attacked in tests/surface/library/test_langgraph_store.py, in comparison with `InMemoryStore`.
+L5 The messages of a thread contain the standing context once, and the entries for a message of the user once,
+   also if the thread continues from a checkpoint. If other code removes these messages, for example because
+   it summarises the thread, they return with the next turn.
+L6 The memory is in messages of the user, never of the system: a part of its text has lower trust.
+
+Attacked in tests/surface/library/test_langgraph_store.py, in comparison with `InMemoryStore`, and in
+test_langgraph_node.py.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -51,8 +58,10 @@ from muniment.operations.job import log_retry_or_raise
 from muniment.sandbox.sandbox import WAIT_SECONDS
 from muniment.store.handles import read_entry_id
 from muniment.store.trust import read_entry_created
+from muniment.types import Recalled
 
 try:
+    from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage
     from langgraph.store.base import (
         BaseStore,
         GetOp,
@@ -84,6 +93,18 @@ ULID_TIME_CHARS: Final = 10
 """Number of characters at the beginning of an id that contain its time in milliseconds; source:
 github.com/ulid/spec.
 """
+
+STANDING_ID: Final = "muniment-standing"
+"""Id of the message with the standing context."""
+
+RECALL_ID: Final = "muniment-recall-"
+"""Prefix of the id of a message with recalled entries; the id of the message that they help with follows."""
+
+ENTRIES_KEY: Final = "muniment_entries"
+"""Key in a message's `additional_kwargs` of the ids of the entries that the message contains."""
+
+_REMOVE_ALL: Final = "__remove_all__"
+"""Id with which LangGraph's `add_messages` removes all messages (`REMOVE_ALL_MESSAGES`)."""
 
 Namespace = tuple[str, ...]
 
@@ -325,3 +346,58 @@ def _matches_condition(namespace: Namespace, condition: MatchCondition) -> bool:
     return len(namespace) >= size and all(
         wanted in {"*", label} for wanted, label in zip(condition.path, part, strict=True)
     )
+
+
+# -- node --------------------------------------------------------------------------------------------
+
+
+def create_memory_node(
+    memory: Memory, *, budget: int | None = None
+) -> Callable[[Mapping[str, Any]], dict[str, list[BaseMessage]]]:
+    """Return a node that adds the memory to the messages of a thread; run it before the model.
+
+    The node puts the standing context in front of the messages, but after a message of the system. If the
+    last message is of the user, the node puts the entries that help with it before this message. The state
+    must have the key `messages` with the reducer `add_messages`, as `MessagesState` has it. If the memory
+    cannot be read, the node adds nothing.
+
+    Args:
+        memory: an open memory; the caller closes it after the last graph.
+        budget: maximum tokens of the standing context, as for `Memory.standing_context`.
+    """
+
+    def add_memory(state: Mapping[str, Any]) -> dict[str, list[BaseMessage]]:
+        messages: list[BaseMessage] = list(state["messages"])
+        ids = {each.id for each in messages}
+        standing, recalled = list[BaseMessage](), list[BaseMessage]()
+        if STANDING_ID not in ids:
+            standing = _create_messages(memory.standing_context(budget), STANDING_ID)
+        *earlier, last = messages or [SystemMessage("")]
+        recall_id = f"{RECALL_ID}{last.id}"
+        if isinstance(last, HumanMessage) and recall_id not in ids and last.id != STANDING_ID:
+            exclude = [
+                entry
+                for each in (*standing, *messages)
+                for entry in each.additional_kwargs.get(ENTRIES_KEY, ())
+            ]
+            recalled = _create_messages(memory.recall(_read_text(last), exclude=exclude), recall_id)
+        if not standing and not recalled:
+            return {"messages": []}
+        system = sum(isinstance(each, SystemMessage) for each in messages[:1])
+        changed = [*messages[:system], *standing, *earlier[system:], *recalled, *messages[-1:]]
+        return {"messages": [RemoveMessage(id=_REMOVE_ALL), *changed]}
+
+    return add_memory
+
+
+def _create_messages(recalled: Recalled, message_id: str) -> list[BaseMessage]:
+    """Return a list with a message that has the text of a result; if the text is empty, an empty list."""
+    entries = {ENTRIES_KEY: [each.id for each in recalled.entries]}
+    return [HumanMessage(recalled.text, id=message_id, additional_kwargs=entries)] if recalled.text else []
+
+
+def _read_text(message: BaseMessage) -> str:
+    """Return the text of a message, without images and other content."""
+    blocks = [message.content] if isinstance(message.content, str) else message.content
+    texts = (each if isinstance(each, str) else each.get("text", "") for each in blocks)
+    return "\n".join(filter(None, texts))

@@ -2,16 +2,18 @@
 
     import muniment
     from agents import Agent
-    from muniment.integrations.openai_agents import tools
+    from muniment.integrations.openai_agents import create_instructions, tools
 
     with muniment.open(".") as memory:
-        agent = Agent(name="assistant", tools=tools(memory))
+        instructions = create_instructions(memory, "Be brief.")
+        agent = Agent(name="assistant", instructions=instructions, tools=tools(memory))
 
 O1 Every call returns text. A tool that fails returns the error with its code, and does not end the run.
 O2 Memory text is between marks that it cannot imitate. No result contains a host path.
 O3 A remembered fact has at most the trust that the caller of `tools` gives. Entries with a higher trust are
    not forgotten.
-O4 Only entries that the model has seen in a preview are forgotten; the digest identifies the preview.
+O4 Instructions contain only entries of trust `owner`, because they are a system prompt.
+O5 Only entries that the model has seen in a preview are forgotten; the digest identifies the preview.
 
 The SDK traces arguments and results of tools, and sends them to OpenAI if it has a key for that. To disable
 this, use `RunConfig(tracing_disabled=True)`. Attacked in tests/surface/library/test_agents_tools.py.
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -36,11 +39,12 @@ from muniment.names import MAX_RECALLED
 from muniment.operations.entries import Entries
 from muniment.operations.visibility import Reader, Visibility
 from muniment.policy.frozen import Frozen
+from muniment.recall.block import build_system_block
 from muniment.store.handles import parse_handle
 from muniment.types import ForgetRequest, ForgetResult
 
 try:
-    from agents import FunctionTool
+    from agents import Agent, FunctionTool, RunContextWrapper
     from agents.tool_context import ToolContext
 except ImportError:
     raise ImportError(
@@ -113,6 +117,32 @@ class _Forget(_Tool):
         if result.error is not None:
             raise result.error
         return result.summary if is_agreed else _format_preview(result)
+
+
+def create_instructions(
+    memory: Memory, base: str = "", *, budget: int | None = None
+) -> Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]:
+    """Return a function for `Agent(instructions=…)` that adds the owner's standing facts to a text.
+
+    The SDK calls the function before each call of the model, so that new facts are in the next one. For the
+    same facts, the text is the same. If the memory cannot be read, the function returns only `base`.
+
+    Args:
+        memory: an open memory; the caller closes it after the last run.
+        base: the instructions of the agent itself.
+        budget: maximum tokens of the facts, as for `Memory.standing_context`.
+    """
+
+    def read_facts(cancel: Cancel) -> str:
+        recalled = memory.standing_context(budget, deadline=Deadline(float("inf"), cancel))
+        owned = [each for each in recalled.entries if each.trust is Trust.OWNER]
+        facts = build_system_block(owned, recalled.tokens, memory.recaller.count).text
+        return "\n\n".join(filter(None, [base, facts]))
+
+    async def build_instructions(_context: RunContextWrapper[Any], _agent: Agent[Any]) -> str:
+        return await run_in_thread(read_facts)
+
+    return build_instructions
 
 
 def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionTool]:

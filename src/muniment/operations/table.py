@@ -30,7 +30,7 @@ _CANCELLABLE: Final = (
     "index",
     "erase",
 )
-_TASKS: Final = f"{NOT_OFFERED}hosts queue tasks alone"
+_TASKS: Final = f"{NOT_OFFERED}hosts only queue tasks and start sessions"
 
 
 class OperationRow(NamedTuple):
@@ -43,7 +43,7 @@ class OperationRow(NamedTuple):
             remember is queued, and judged when it runs.
         http: the HTTP method and path, below the path of the memory.
         mcp: the MCP tool.
-        cli: the command.
+        cli: the command, and its option if only this option performs the operation.
         acp: the ACP method.
         page: the view or action on the page.
         library: empty: the library and every client have a method with the operation's name.
@@ -78,6 +78,9 @@ TABLE: Final[Mapping[str, OperationRow]] = {
         "DreamResult", "any", _ALL_SURFACES, "POST /dream", "dream", "dream", "dream", "/dream"
     ),
     "recall": OperationRow("Recalled", "any", (), "POST /recall", "recall", "recall", page="search"),
+    "standing_context": OperationRow(
+        "Recalled", "any", (), "GET /context", "context", "recall --standing", "context"
+    ),
     "list": OperationRow(
         "EntryList", "any", (), "GET /entries", f"{NOT_OFFERED}the list of resources", "ls", page="memory"
     ),
@@ -151,6 +154,10 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
         ("recall", "deadline"): "ends the operation early; the daemon sets the deadline of a recall",
         ("recall", "budget"): "is fixed in the daemon",
         ("recall", "choose"): "calls a model; a recall of the daemon does not wait for one",
+        (
+            "standing_context",
+            "deadline",
+        ): "ends the operation early; the daemon sets the deadline of a recall",
         ("dream", "attended"): "the daemon knows the caller",
     },
     "client": {

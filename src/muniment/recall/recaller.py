@@ -101,6 +101,8 @@ class Recaller:
         count: counts tokens; by default, a third of the bytes.
         clock: returns the time, for ages and expiry.
         notes: notices for the user, added to every result of `recall`.
+        standing_tokens: maximum tokens of the standing context if its caller gives none, see
+            `recall.standing`.
     """
 
     def __init__(
@@ -112,11 +114,12 @@ class Recaller:
         count: Count = estimate_tokens,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         notes: tuple[str, ...] = (),
+        standing_tokens: int = 0,
     ) -> None:
         self._policy, self._roots, self._state, self._notes = policy, roots, state, notes
         self._clock = clock
         self._judge = PolicyEvaluator(policy)
-        self.count = count
+        self.count, self.standing_tokens = count, standing_tokens
         self.stemmer = Stemmer()
         self._search = _create_search(state, self.stemmer)
 

@@ -34,9 +34,11 @@ from typing import Any, Final, Literal
 from muniment import events
 from muniment.cancelling import Cancel
 from muniment.content.exact_json import NotJson, find_request_id_problem, has_broken_id, parse_json
+from muniment.errors import Cancelled, MunimentError
+from muniment.kernel.cancel import Deadline
 from muniment.names import __version__
 from muniment.server import requests
-from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, get_sentence
+from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, convert_error, get_sentence
 from muniment.server.lane import MAX_PENDING
 from muniment.server.lane_tasks import NewTask, TaskOutcome
 from muniment.server.runner import BACKSTOP_SECONDS, RunTask
@@ -176,6 +178,7 @@ PROTOCOL_VERSION: Final = 1
 
 BASE: Final = "qwen/control/workspace/memory"
 AVAILABILITY: Final = f"{BASE}/remember/availability"
+CONTEXT: Final = f"{BASE}/context"
 METHODS: Final[Mapping[str, Callable[[dict[str, Any], Workspace], NewTask]]] = {
     f"{BASE}/remember": requests.parse_remember,
     f"{BASE}/forget": requests.parse_forget,
@@ -185,6 +188,11 @@ METHODS: Final[Mapping[str, Callable[[dict[str, Any], Workspace], NewTask]]] = {
 
 LOOKUP_END_SECONDS: Final = 1.0
 """Seconds to wait for a running lookup during shutdown; a lookup takes a few milliseconds."""
+
+RECALL_SECONDS: Final = 5.0
+"""Time limit of reading the standing context; only the first read of changed files takes more than
+milliseconds.
+"""
 
 _Reason = Literal["asked", "backstop"]
 
@@ -331,6 +339,8 @@ class HostSession:
             self._send(format_result(request_id, _build_introduction()))
         elif method == AVAILABILITY:
             self._begin(request_id, None, self._check_availability)
+        elif method == CONTEXT:
+            self._begin(request_id, None, self._read_standing_context)
         elif (parse := METHODS.get(method)) is not None:
             document = {name: value for name, value in params.items() if name != "_meta"}
             task = parse(document, self._workspace)
@@ -367,6 +377,21 @@ class HostSession:
 
     def _check_availability(self, _: Cancel) -> TaskOutcome:
         return TaskOutcome("completed", {"available": self._workspace.problem() is None})
+
+    def _read_standing_context(self, cancel: Cancel) -> TaskOutcome:
+        from muniment.recall.standing import read_standing
+
+        try:
+            recaller = self._workspace.get_recaller()
+        except MunimentError as error:
+            return _describe_failed_read(error)
+        deadline = Deadline(time.monotonic() + RECALL_SECONDS, cancel)
+        recalled = read_standing(recaller, recaller.standing_tokens, deadline)
+        if recalled.error is not None:
+            return _describe_failed_read(recalled.error)
+        if recalled.entries:
+            recaller.record(recalled, "acp")
+        return TaskOutcome("completed", {"text": recalled.text, "tokens": recalled.tokens})
 
     def _run_new_task(self, new_task: NewTask, cancel: Cancel) -> TaskOutcome:
         self._accepted += 1
@@ -413,6 +438,13 @@ class HostSession:
             each.interrupt(reason)
 
 
+def _describe_failed_read(error: MunimentError) -> TaskOutcome:
+    """Return the outcome of a lookup that could not read the memory."""
+    if isinstance(error, Cancelled):
+        return TaskOutcome("cancelled")
+    return TaskOutcome("failed", error={"code": convert_error(error).code})
+
+
 def _is_same_id(one: Id, other: object) -> bool:
     """Return whether two JSON ids are equal; `True` and 1 are equal in Python, but not in JSON."""
     return type(one) is type(other) and one == other
@@ -435,7 +467,7 @@ def _format_failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
 
 def _build_introduction() -> Mapping[str, Any]:
     """Return the result of `initialize`: it offers only the extension methods, no sessions."""
-    methods = [*METHODS, AVAILABILITY]
+    methods = [*METHODS, AVAILABILITY, CONTEXT]
     return {
         "protocolVersion": PROTOCOL_VERSION,
         "agentCapabilities": {"loadSession": False, "_meta": {"muniment": {"methods": methods}}},

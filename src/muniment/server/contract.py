@@ -123,6 +123,13 @@ class RecallBody(_Request):
     scope: str | None = Field(None, description="The only scope to search; null: all.")
 
 
+class ContextQuery(_Request):
+    """Query parameters of the route of the standing context; all values arrive as text."""
+
+    model_config = ConfigDict(strict=False)
+    budget: int | None = Field(None, ge=0)
+
+
 class EditBody(_Request):
     """A new text for an entry."""
 

@@ -42,7 +42,7 @@ from muniment.opening import open_state
 from muniment.operations.job_context import JobContext
 from muniment.sandbox.fence.pool import get_shared_zygote
 from muniment.server import lane_tasks
-from muniment.server.contract import HttpProblem, RecallBody, convert_error
+from muniment.server.contract import ContextQuery, HttpProblem, RecallBody, convert_error
 from muniment.server.lane import SubmitResult
 from muniment.server.lane_tasks import NewTask
 from muniment.server.page.access import PAGE_PACKAGES, PageAccess
@@ -198,8 +198,10 @@ class Recalls:
         self._running: set[asyncio.Future[Recalled]] = set()
         self._cancel = Cancel()
 
-    async def recall(self, workspace: RecallSource, token: str, body: RecallBody) -> Recalled:
-        """Return the entries that help with a query (rules R1 to R4 above `MAX_RECALLS`).
+    async def recall(self, workspace: RecallSource, token: str, body: RecallBody | ContextQuery) -> Recalled:
+        """Return the entries that help with a query, or the standing context.
+
+        The rules R1 to R4 above `MAX_RECALLS` apply.
 
         If the recall fails, the result has no entries and contains the error.
 
@@ -245,19 +247,26 @@ class Recalls:
         self._slots.release(token)
 
 
-def _run_recall(workspace: RecallSource, body: RecallBody, deadline: Deadline) -> Recalled:
+def _run_recall(workspace: RecallSource, body: RecallBody | ContextQuery, deadline: Deadline) -> Recalled:
     """Recall entries in a worker thread, and record them as injected.
 
     Raises:
         MunimentError: the memory is not available or the recall failed. `_convert_outcome` converts the error
             for the caller.
     """
+    from muniment.recall.standing import read_standing
+
     with workspace.open_recaller(deadline) as recaller:
-        exclude = recaller.read_keys(body.exclude)
-        scopes = None if body.scope is None else [body.scope]
-        recalled = recaller.recall(
-            body.query, exclude=exclude, scopes=scopes, limit=body.limit, deadline=deadline
-        )
+        match body:
+            case RecallBody():
+                exclude = recaller.read_keys(body.exclude)
+                scopes = None if body.scope is None else [body.scope]
+                recalled = recaller.recall(
+                    body.query, exclude=exclude, scopes=scopes, limit=body.limit, deadline=deadline
+                )
+            case ContextQuery():
+                tokens = recaller.standing_tokens if body.budget is None else body.budget
+                recalled = read_standing(recaller, tokens, deadline)
         if recalled.entries:
             recaller.record(recalled, INJECTION_SITE)
         return recalled
@@ -481,8 +490,12 @@ class ServedCore:
         """
         raise NotImplementedError
 
-    async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recalled:
-        """Return the entries of a memory that help with a query; see `Recalls.recall`.
+    async def recall(
+        self, workspace: ServedWorkspace, token: str, body: RecallBody | ContextQuery
+    ) -> Recalled:
+        """Return the entries of a memory that help with a query, or its standing context.
+
+        See `Recalls.recall`.
 
         Args:
             workspace: the memory to search.

@@ -30,6 +30,7 @@ from muniment.server import requests
 from muniment.server.contract import (
     MAX_BODY_BYTES,
     MAX_WAIT_SECONDS,
+    ContextQuery,
     DreamBody,
     ForgetBody,
     HttpProblem,
@@ -344,7 +345,15 @@ TASK_OPERATIONS: Final = (
 
 # -- recall ------------------------------------------------------------------------------------------
 #
-# The route of recalls: search the memory for entries that help with a message; for every token.
+# The routes of recalls, for every token: search the memory for entries that help with a message, or return
+# the standing context.
+
+
+_RECALL_CLIENT_ID: Final = Parameter(
+    CLIENT_ID.name,
+    "header",
+    "A client id of the token; it does not affect the result. `X-Qwen-Client-Id` is a synonym.",
+)
 
 
 @Operation(
@@ -353,21 +362,33 @@ TASK_OPERATIONS: Final = (
     contract.Recalled,
     ("invalid_client_id", "invalid_scope", "workspace_draining"),
     body=RecallBody,
-    parameters=(
-        Parameter(
-            CLIENT_ID.name,
-            "header",
-            "A client id of the token; it does not affect the result. `X-Qwen-Client-Id` is a synonym.",
-        ),
-    ),
+    parameters=(_RECALL_CLIENT_ID,),
 )
 async def recall(call: Call) -> Response:
     """Recall entries that help with a message."""
-    workspace = call.workspace
-    body = requests.parse_recall(await call.json(), workspace)
+    return await _respond_to_recall(call, requests.parse_recall(await call.json(), call.workspace))
+
+
+@Operation(
+    "GET",
+    f"{BASE}/context",
+    contract.Recalled,
+    ("invalid_client_id", "invalid_request", "workspace_draining"),
+    parameters=(
+        _RECALL_CLIENT_ID,
+        Parameter("budget", "query", "Maximum tokens of the text; default: the setting `standing_tokens`."),
+    ),
+)
+async def standing_context(call: Call) -> Response:
+    """Return the standing context: the text that a session of an assistant starts with."""
+    query = requests.parse_query(ContextQuery, call.request.query_params, call.workspace)
+    return await _respond_to_recall(call, query)
+
+
+async def _respond_to_recall(call: Call, body: RecallBody | ContextQuery) -> Response:
     await call.find_originator()
     call.wait()
-    recalled = await call.core.recall(workspace, call.principal.share, body)
+    recalled = await call.core.recall(call.workspace, call.principal.share, body)
     if not await call.is_token_valid():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     if recalled.error is not None:
@@ -616,6 +637,7 @@ _HEALTH: Final = replace(
 OPERATIONS: Final = (
     *TASK_OPERATIONS,
     recall,
+    standing_context,
     *OWNER_OPERATIONS,
     *ENTRY_OPERATIONS,
     *(follow, capabilities, hello, health, _HEALTH, ready, hook, confirm_hook, open_ui, metrics),

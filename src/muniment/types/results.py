@@ -468,13 +468,13 @@ class TaskList(WireDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(WireDocument):
-    """The result of a recall: the entries of the memory that help with a message."""
+    """The result of a recall (the entries that help with a message), or the standing context of a session."""
 
     entries: Annotated[tuple[RecalledEntry, ...], "The entries, the best first."] = field(
         default_factory=tuple, metadata=REQUIRED
     )
     text: Annotated[
-        str, "The text of all entries, marked as data; pass it to a model unchanged. Empty without entries."
+        str, "The text to pass to a model unchanged; may be empty. Entries that are data are between marks."
     ] = field(default_factory=str, metadata=REQUIRED)
     tokens: Annotated[int, "Approximate tokens of `text`."] = field(default_factory=int, metadata=REQUIRED)
     abstained: Annotated[bool, "Whether no entry matches, except entries that the request excluded."] = field(
@@ -489,9 +489,7 @@ class Recalled(WireDocument):
     withheld: Annotated[int, "The number of found entries that may not be shown to models."] = field(
         default=0, metadata=LOCAL
     )
-    is_repeat: Annotated[
-        bool, "Whether these entries were injected before, but so long ago that they are repeated."
-    ] = field(default=False, metadata=LOCAL)
+    is_repeat: Annotated[bool, "Whether they were injected before."] = field(default=False, metadata=LOCAL)
 
     @property
     def keys(self) -> frozenset[EntryKey]:

@@ -86,6 +86,7 @@ CASES = {
     f"POST {BASE}/recall": lambda names: [
         (f"{BASE}/recall", {"query": names.fact, "exclude": [names.entry]}, {})
     ],
+    f"GET {BASE}/context": lambda _: [(f"{BASE}/context", None, {})],
     f"GET {BASE}/review": lambda _: [(f"{BASE}/review", None, {})],
     f"GET {BASE}/review/{{reviewId}}": lambda names: [(f"{BASE}/review/{names.review}", None, {})],
     f"POST {BASE}/review/{{reviewId}}/approve": lambda names: [

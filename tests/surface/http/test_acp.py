@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from kit.jsonrpc import INVALID_IDS
+from muniment.errors import ManagedMemoryUnavailable
 from muniment.server import acp
-from muniment.server.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, LineSplitter
+from muniment.server.acp import AVAILABILITY, BASE, CONTEXT, MAX_LINE_BYTES, HostSession, LineSplitter
 from muniment.server.lane import MAX_PENDING
 from muniment.server.lane_tasks import TaskOutcome
 
@@ -118,6 +119,35 @@ def test_failed_task_answers_code_and_review_without_text(host):
     host.workspace.problem = lambda: raise_error(None)
     host.line(id=4, method=AVAILABILITY)
     assert host.error() == (4, -32603, "remember_failed")
+
+
+def test_context_returns_standing_text_and_tokens(host, open_memory):
+    memory = open_memory()
+    memory.remember("Always answer in British English", scope="user")
+    host.workspace.get_recaller = lambda: memory.recaller
+    for number, method in enumerate((CONTEXT, f"_{CONTEXT}")):
+        host.line(id=number, method=method)
+        result = host.answer()["result"]
+        assert result.keys() == {"text", "tokens"}
+        assert "\n- Always answer in British English" in result["text"]
+        assert 0 < result["tokens"] <= 1_500
+
+
+def test_context_of_unavailable_memory_is_an_error(host, open_memory):
+    memory = open_memory()
+    memory.remember("Always answer in British English", scope="user")
+
+    def fail():
+        raise ManagedMemoryUnavailable("/home/secret", "was replaced")
+
+    for number, get_recaller in enumerate((fail, lambda: memory.recaller)):
+        host.workspace.get_recaller = get_recaller
+        memory.close()
+        host.line(id=number, method=CONTEXT)
+        answer = host.answer()
+        code = answer["error"]["data"]["code"]
+        assert (answer["id"], code) == (number, "managed_memory_unavailable")
+        assert "secret" not in json.dumps(answer)
 
 
 # -- order, cancellation, time -------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_recall_finds_fact_for_every_token_unless_excluded(harpsichord):
     assert re.fullmatch(re.escape(harpsichord.path) + "@[0-9a-f]{64}", entry["id"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry["at"])
     assert FACT in entry["text"]
-    pattern = f"## Relevant Memory\n(?s:.*){entry['path']}(?s:.*){re.escape(entry['text'])}"
+    pattern = f"## Memory\n(?s:.*)<<memory (?s:.*){re.escape(entry['text'])}"
     assert re.match(pattern, found["text"])
     assert (found["tokens"] > 0, found["abstained"], "error" in found) == (True, False, False)
     for identity in {"token": client}, {"token": client, "client": "client-1"}:
@@ -75,6 +75,30 @@ def test_recall_finds_fact_for_every_token_unless_excluded(harpsichord):
     unknown_ids = ["", "@", "user/x.md@", "\0", "galaxy/x.md@0", "' OR 1=1 --", "x" * 1200, entry["path"]]
     unknown_ids += [f"@{entry['id'].partition('@')[2]}", f"{harpsichord.path}@{'0' * 64}"]
     assert list_paths(recall_entries(harpsichord, exclude=unknown_ids)) == [harpsichord.path]
+
+
+def test_standing_context_is_returned_to_every_token(harpsichord):
+    external = harpsichord.add_client("outsider", trust="external")
+    for token in None, harpsichord.client, external:
+        answer = harpsichord.get(f"{BASE}/context", token=token)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert found["text"].startswith("## Memory\n")
+        assert f"\n- {FACT}" in found["text"]
+        assert list_paths(found) == [harpsichord.path]
+        assert 0 < found["tokens"] <= 1_500
+    assert list_paths(harpsichord.get(f"{BASE}/context?budget={found['tokens'] - 1}").json()) == []
+    assert harpsichord.get(f"{BASE}/context?budget=0").json() == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("budget=-1", "budget"), ("budget=x", "budget"), ("budget=", "budget"), ("b=1", None)],
+)
+def test_invalid_query_of_standing_context_is_rejected(harpsichord, query, field):
+    answer = harpsichord.get(f"{BASE}/context?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+    assert answer.json().get("field") == field
 
 
 def test_sweep_ends_before_daemon_closes_its_roots(tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ def test_tools_remember_recall_show_and_forget_by_digest(open_memory):
     assert path.startswith("user/")
     assert opened.history()[0].trust == "agent"
     assert FACT.removeprefix("The user p") in recalled
-    assert re.search(r"<<memory \w+>>\n- user/.*\(trust: agent", recalled)
+    assert re.search(r"<<memory \w+>>\n- \[agent ", recalled)
     assert path in preview
     digest = re.search(r"with digest (\w+)\.", preview)[1]
     entry_text, mismatch, forgotten, repeated = run_turns(
@@ -80,6 +80,26 @@ def test_show_accepts_handle_of_visible_entry_only(open_memory):
     assert (f"{path} (trust: owner)" in found, FACT in found) == (True, True)
     assert missing.replace(held, "0000z") == unknown
     assert "not_found" in unknown
+
+
+def test_instructions_contain_standing_facts_of_the_owner(open_memory):
+    opened = open_memory()
+    instructions = openai_agents.create_instructions(opened, "Be brief.")
+    model = ScriptedModel([[assistant_message("done")], [assistant_message("done")]])
+    agent = Agent(name="a", model=model, instructions=instructions)
+    off = RunConfig(tracing_disabled=True)
+
+    def run():
+        asyncio.run(Runner.run(agent, "hello", run_config=off))
+        return model.last_call.system_instructions
+
+    assert run() == "Be brief."
+    opened.remember("Always answer in British English", scope="user")
+    opened.remember(FACT, scope="user", trust="agent")
+    text = run()
+    assert text.startswith("Be brief.\n\n## Memory\n")
+    assert text.endswith("\n- Always answer in British English")
+    assert "dark mode" not in text
 
 
 def test_tool_error_is_text_with_code_and_run_continues(open_memory, tmp_path):

@@ -1,6 +1,7 @@
 """`muniment.open` and `Memory`: the API of a library user."""
 
 import ast
+import asyncio
 import json
 import re
 import shutil
@@ -23,6 +24,7 @@ from kit.recall.contexts import list_paths
 from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
+from muniment.errors import BadArguments
 from muniment.operations.remember import remember
 from muniment.sandbox.fence.pool import get_shared_zygote
 from muniment.settings import read_settings
@@ -30,7 +32,7 @@ from muniment.store.ledger import find_commit
 from muniment.store.state import State
 from muniment.store.watching import get_watcher
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
-from muniment.types import DreamRequest, ForgetRequest, RememberRequest
+from muniment.types import DreamRequest, ForgetRequest, Recalled, RememberRequest
 
 DARK = "The user prefers dark mode in all editors"
 PRIVATE, PROJECT = "The recycling is collected on Tuesdays", "The project uses pnpm workspaces"
@@ -303,6 +305,50 @@ def test_recall_omits_excluded_entry_until_it_is_edited(memory):
     file.unlink()  # As editors do, so that the directory changes.
     file.write_text(text)
     assert list_paths(memory.recall("dark mode editors", exclude=injected_ids)) == [path]
+
+
+def test_standing_context_has_owner_facts_and_index(open_memory):
+    with open_memory() as memory:
+        assert memory.standing_context() == Recalled()
+        memory.remember("Always answer in British English", scope="user")
+        memory.remember("Always sign the commits", scope="user", trust="agent")
+        found = memory.standing_context()
+        assert (found.error, len(found.entries)) == (None, 1)
+        instructions, data = found.text.split("<<memory ")
+        assert "\n- Always answer in British English\n" in instructions
+        assert ("sign" not in found.text, "Also stored: user: " in data) == (True, True)
+        assert found.tokens == -(-len(found.text.encode()) // 3)
+        assert memory.standing_context(found.tokens - 1).entries == ()
+        assert memory.standing_context(0) == Recalled()
+        for wrong in (-1, 1.5, "5", True):
+            with pytest.raises(BadArguments, match="invalid budget"):
+                memory.standing_context(wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "maximum"),
+    [("", 1_500), ("standing_tokens = 300", 300), ('standing = "off"\nstanding_tokens = 300', 1_500)],
+)
+def test_standing_context_takes_tokens_of_settings(open_memory, tmp_path, line, maximum):
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text(f"{line}\n")
+    with open_memory() as memory:
+        for number in range(30):
+            write_file(
+                memory.context.roots["user"].trusted_path,
+                f"rule{number}.md",
+                f"Always answer question {'x' * 300} in style {number}\n",
+            )
+        assert 0.7 * maximum < memory.standing_context().tokens <= maximum
+
+
+def test_async_standing_context_is_that_of_the_library(open_memory):
+    async def run(memory):
+        return await muniment.AsyncMemory(memory).standing_context(500)
+
+    with open_memory() as memory:
+        memory.remember("Always answer in British English", scope="user")
+        assert asyncio.run(run(memory)) == memory.standing_context(500)
 
 
 def test_closed_memory_leaves_no_thread_and_recalls_nothing(open_memory):

@@ -102,7 +102,7 @@ def test_inferred_end_keeps_entry_found_and_marks_it(context):
     (before,) = recall_at(context, at=midnight_after(DAY) - timedelta(seconds=1)).entries
     (after,) = recall_at(context, at=midnight_after(DAY)).entries
     assert ((before.path, before.ended), (after.path, after.ended)) == ((path, None), (path, str(DAY)))
-    assert f"ended on {DAY}" in recall_at(context, at=midnight_after(DAY)).text
+    assert f"ended {DAY}" in recall_at(context, at=midnight_after(DAY)).text
     assert recall_at(context, at=midnight_after(DAY)).entries[0].ended == str(DAY)
 
 

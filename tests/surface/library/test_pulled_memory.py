@@ -192,7 +192,7 @@ def test_history_and_trust_survive_rename_of_clone(ann, tmp_path):
     (done,) = ann.remember_all("This project keeps zebras")
     ann.clone = ann.clone.rename(tmp_path / "renamed")
     for _ in ("first use", "later use"):
-        assert "owner" in ann.run("recall", "zebras")
+        assert "This project keeps zebras" in ann.run("recall", "zebras")
         assert "is unchanged since this task; trust owner" in ann.run("why", done.files_touched[0])
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
@@ -219,7 +219,7 @@ def test_history_follows_clone_whichever_step_records_move(ann, tmp_path, first)
     if first == "recorded twice":
         bind_checkout(ann.home, ann.clone)
     for _ in ("first use", "later use"):
-        assert "owner" in ann.run("recall", "zebras")
+        assert "This project keeps zebras" in ann.run("recall", "zebras")
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
 

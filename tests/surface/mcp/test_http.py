@@ -473,7 +473,7 @@ def test_workspace_is_reached_by_its_address(daemon, session):
     async def body(client):
         return len((await client.list_tools()).tools)
 
-    assert session(body, path=f"/workspaces/{daemon.key}/mcp") == 8
+    assert session(body, path=f"/workspaces/{daemon.key}/mcp") == 9
 
 
 # -- the server of the daemon

@@ -188,7 +188,7 @@ def test_running_requests_are_answered_after_input_ends(run_hosted):
         host.end()
         answers = await host.answers(3)
         assert answers[1]["result"]["structuredContent"]["paths"]
-        assert len(answers[2]["result"]["tools"]) == 8
+        assert len(answers[2]["result"]["tools"]) == 9
 
     run_hosted(body)
 

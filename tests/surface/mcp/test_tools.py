@@ -14,11 +14,13 @@ from mcp.shared.exceptions import MCPError
 from kit.mcp import ERAS, is_only_between_marks, make_server, read_error_code, read_text, run_with_client
 from kit.server.process import write_policy
 from muniment.integrations.mcp import actions
+from muniment.store.audit import read_records
 from muniment.store.review import read_pending
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 REVIEWED = '{ trust = "owner", commit = "review" }'
-TOOLS = ("remember", "recall", "show", "history", "forget", "undo", "dream", "pin")
+TOOLS = ("context", "recall", "remember", "show", "history", "forget", "undo", "dream", "pin")
+READ_ONLY = {"context", "recall", "show", "history"}
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_mcp_fact_that_ends_today_has_end_date(session, user):
     (path,) = call_tool(session, "remember", **fact).structured_content["paths"]
     assert f"\nends: {day}\n" in (user.parent / path).read_text()
     (user / "over.md").write_text("---\nends: 2020-02-29\n---\nThe gym is closed\n")
-    assert "ended on 2020-02-29" in read_text(call_tool(session, "recall", query="is the gym closed"))
+    assert "ended 2020-02-29" in read_text(call_tool(session, "recall", query="is the gym closed"))
 
 
 def test_remember_similar_fact_names_the_older_path(session):
@@ -82,10 +84,10 @@ def test_tool_list_describes_schemas_and_hints(session):
         assert tool.description
         assert tool.annotations.open_world_hint is False
     hints = {each.name: each.annotations for each in tools}
-    assert {name for name in TOOLS if hints[name].read_only_hint} == {"recall", "show", "history"}
+    assert {name for name in TOOLS if hints[name].read_only_hint} == READ_ONLY
     assert {name for name in TOOLS if hints[name].destructive_hint} == {"forget", "undo", "dream"}
-    assert {name for name in TOOLS if hints[name].idempotent_hint} == {"recall", "show", "history"}
-    assert len(instructions) < 1_000
+    assert {name for name in TOOLS if hints[name].idempotent_hint} == READ_ONLY
+    assert len(instructions.split()) <= 120
     assert all(each in instructions for each in TOOLS)
 
 
@@ -599,7 +601,7 @@ def test_entry_with_non_ascii_name_is_read_by_uri(session, user):
     assert "Grüner Tee" in text
 
 
-def test_prompt_contains_topic_entries_or_indexes(session, opened_memory):
+def test_prompt_contains_topic_entries_or_standing_context(session, opened_memory):
     opened_memory.remember("The user sails in June")
 
     async def body(client):
@@ -610,12 +612,38 @@ def test_prompt_contains_topic_entries_or_indexes(session, opened_memory):
         ]
         return prompt.name, texts
 
-    name, (index, about, unmatched) = session(body)
+    name, (standing, about, unmatched) = session(body)
     assert name == "memory-context"
     assert "sails in June" in about
-    assert "# Memory index" in index
-    assert all("<<memory " in text for text in (index, about))
+    assert "\n- The user sails in June" in standing
+    assert is_only_between_marks("sails in June", about)
     assert unmatched == "No entry matches."
+
+
+def test_context_returns_standing_notes_and_is_recorded(session, opened_memory):
+    assert read_text(call_tool(session, "context")) == "The memory is empty."
+    opened_memory.remember("Always answer in British English", scope="user")
+    result = call_tool(session, "context")
+    content = result.structured_content
+    assert content.keys() == {"text", "tokens"}
+    assert content["text"] == read_text(result)
+    assert "\n- Always answer in British English" in content["text"]
+    assert 0 < content["tokens"] <= 1_500
+    (injection,) = [each for each in read_records(opened_memory.context.state) if each.kind == "injection"]
+    assert injection.body["where"] == "mcp"
+    assert [each["path"] for each in injection.body["entries"]] == [
+        each.path for each in opened_memory.list().entries
+    ]
+    assert read_error_code(call_tool(session, "context", budget=5)) == "bad_arguments"
+
+
+def test_instructions_are_the_same_for_any_memory(session, opened_memory):
+    async def body(client):
+        return client.instructions
+
+    before = session(body)
+    opened_memory.remember("Always answer in British English", scope="user")
+    assert session(body) == before
 
 
 def test_history_omits_entries_hidden_by_policy(open_memory, tmp_path):

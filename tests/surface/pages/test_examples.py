@@ -133,13 +133,14 @@ def test_memory_tool_example_writes_rejects_escape_and_undoes(tmp_path):
 
 @pytest.mark.slow
 def test_agents_sdk_example_recalls_and_rejects_escape(tmp_path):
-    saved, recalled, preview, refused, last = run_example("openai_agents_tools.py", tmp_path).split("--- ")[
-        1:
-    ]
+    output = run_example("openai_agents_tools.py", tmp_path)
+    saved, recalled, preview, refused, instructions, last = output.split("--- ")[1:]
     assert saved == f"remember\nsaved {DARK}\n"
-    assert f"{DARK} (trust: agent" in recalled
+    assert "\n- [agent " in recalled
     assert "call again with digest" in preview
     assert refused.endswith("[path_escape]\n")
+    assert instructions.startswith("instructions\nBe brief.\n\n## Memory\n")
+    assert instructions.endswith("\n- Always answer in British English\n")
     assert last == "model: Noted.\n"
 
 
@@ -149,6 +150,17 @@ def test_langgraph_example_finds_item_and_undoes_put(tmp_path):
         "('memories', 'ann') drinks: {'text': 'Ann drinks green tea.', 'confidence': 0.9}",
         *("user/memories.ann/drinks.md", "left: ['drinks']"),
     ]
+
+
+@pytest.mark.slow
+def test_langgraph_node_example_adds_memory_once(tmp_path):
+    _, standing, first, recalled, second = run_example("langgraph_memory_node.py", tmp_path).split("--- ")
+    assert standing.startswith("muniment-standing\n## Memory\n")
+    assert "\n- Always answer in British English\n" in standing
+    assert first == "turn-0\nGood morning\n"
+    assert recalled.startswith("muniment-recall-turn-1\n## Memory\n")
+    assert "Postgres 16" in recalled
+    assert second == "turn-1\nWhich Postgres does staging run?\n"
 
 
 def test_every_example_has_a_test_here_and_two_are_short():

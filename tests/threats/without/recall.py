@@ -2,7 +2,7 @@
 
 import json
 
-from threats.switches import add_controls, do_nothing, replace_target, return_true
+from threats.switches import add_controls, do_nothing, replace_target, return_true, wrap_target
 
 # fmt: off
 add_controls({
@@ -43,14 +43,11 @@ def owner_in_system_prompts(entries, *_budget_count_and_weight):
     return Recalled(entries=tuple(entries), text="\n".join(each.text for each in entries))
 
 
-@replace_target("*recall.block:build_standing_block")
-def owner_in_standing_instructions(entries, index, budget, token, count=len):
-    """Text of any trust may be among the instructions that a session starts with."""
+@wrap_target("*recall.block:build_standing_block")
+def standing_trust(build, entries, *others):
+    """Every entry of a standing context is an instruction."""
     from dataclasses import replace
 
     from muniment.kernel.names import Trust
-    from muniment.recall.block import build_system_block
 
-    del index, token, count
-    found = build_system_block([replace(each, trust=Trust.OWNER) for each in entries], budget)
-    return replace(found, entries=tuple(entries))
+    return build([replace(each, trust=Trust.OWNER) for each in entries], *others)

@@ -133,8 +133,9 @@ def test_system_block_rejects_entries_without_owner_trust():
             build_system_block([make_entry(), make_entry(trust=trust)], budget)
 
 
-@pytest.mark.threat("T-MEM-13", control="owner_in_standing_instructions")
+@pytest.mark.threat("T-MEM-13", control="standing_trust")
 @given(entries=ENTRIES, budget=st.integers(-5, 2_000))
+@example(entries=[make_entry(trust=Trust.AGENT)], budget=500)
 def test_standing_instructions_contain_only_owner_entries(entries, budget):
     displayed = build_standing_block(entries, "Also stored: user: tea 2", budget, TOKEN)
     assert displayed.tokens == (estimate_tokens(displayed.text) if displayed.text else 0) <= max(0, budget)
@@ -145,6 +146,7 @@ def test_standing_instructions_contain_only_owner_entries(entries, budget):
     bullets = [line for line in head.splitlines()[2:] if line.startswith("- ")]
     owned = [each for each in displayed.entries if each.trust is Trust.OWNER]
     assert (len(bullets), OPENS in rest) == (len(owned), False)
+    assert len(bullets) <= sum(each.trust is Trust.OWNER for each in entries)
     others = [each for each in displayed.entries if each.trust is not Trust.OWNER]
     labelled = [line for line in rest.splitlines() if line.startswith("- ")]
     assert all(line.startswith(format_prefix(one)) for line, one in zip(labelled, others, strict=True))

@@ -36,7 +36,7 @@ from muniment.kernel.names import Trust
 from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import Reader
 from muniment.server import requests
-from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, get_sentence
+from muniment.server.contract import MAX_BODY_BYTES, ContextQuery, HttpProblem, RecallBody, get_sentence
 from muniment.server.core import MAX_OWNER_OPERATIONS, MAX_READS, SlotPool
 from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.server.lane_tasks import NewTask, find_task
@@ -315,7 +315,13 @@ class _LaneBackend:
 
     async def recall(self, query: str, limit: int) -> Recalled:
         """Recall entries for a query."""
-        body = RecallBody.model_validate({"query": query, "limit": limit})
+        return await self._recall(RecallBody.model_validate({"query": query, "limit": limit}))
+
+    async def read_standing_context(self) -> Recalled:
+        """Return the standing context."""
+        return await self._recall(ContextQuery())
+
+    async def _recall(self, body: RecallBody | ContextQuery) -> Recalled:
         with _convert_problems():
             async with self.reads.use_slot(self.call.principal.share):
                 return await self.call.core.recall(self.call.workspace, self.originator.token, body)

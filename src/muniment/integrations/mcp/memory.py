@@ -173,11 +173,22 @@ class LocalBackend:
 
     async def recall(self, query: str, limit: int) -> Recalled:
         """Recall entries for a query; write to the ledger which entries are returned."""
+        return await self._recall(
+            lambda recaller, deadline: recaller.recall(query, limit=limit, deadline=deadline)
+        )
 
+    async def read_standing_context(self) -> Recalled:
+        """Return the standing context; write to the ledger which entries are returned."""
+        from muniment.recall.standing import read_standing
+
+        return await self._recall(
+            lambda recaller, deadline: read_standing(recaller, recaller.standing_tokens, deadline)
+        )
+
+    async def _recall(self, work: Callable[[Recaller, Deadline], Recalled]) -> Recalled:
         def body(cancel: Cancel) -> Recalled:
             recaller = self._opened.get_recaller()
-            deadline = Deadline(time.monotonic() + RECALL_SECONDS, cancel)
-            recalled = recaller.recall(query, limit=limit, deadline=deadline)
+            recalled = work(recaller, Deadline(time.monotonic() + RECALL_SECONDS, cancel))
             if recalled.entries:
                 recaller.record(recalled, DESTINATION)
             return recalled

@@ -87,6 +87,19 @@ class RecallAnswer(McpAnswer):
         return "\n".join(filter(None, [_format_lines("", self.notes), text]))
 
 
+class ContextAnswer(McpAnswer):
+    """The standing context of a session."""
+
+    text: str = Field(
+        description="The notes of the user, then other entries as data between marks; may be empty."
+    )
+    tokens: int = Field(description="Approximate tokens of the text.")
+
+    def to_text(self) -> str:
+        """Return the text of the standing context."""
+        return self.text or "The memory is empty."
+
+
 class ShowAnswer(McpAnswer):
     """An entry."""
 

@@ -37,8 +37,15 @@ from mcp.shared.exceptions import MCPError
 
 from muniment import events
 from muniment.errors import BadName, NotFound, PathEscape, Refused
-from muniment.integrations.mcp.actions import CommitsSince, list_indexes, list_resources, show_entry
-from muniment.integrations.mcp.tools import INSTRUCTIONS, TOOLS, Backend, ReportTurn, recall_entries
+from muniment.integrations.mcp.actions import CommitsSince, list_resources, show_entry
+from muniment.integrations.mcp.tools import (
+    INSTRUCTIONS,
+    TOOLS,
+    Backend,
+    ReportTurn,
+    read_standing_context,
+    recall_entries,
+)
 from muniment.integrations.results import ToolProblem, convert_errors, validate_arguments
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import URI, __version__
@@ -194,12 +201,14 @@ class MemoryServer(Server[Any]):
 
     async def _list_prompts(self, _: Context, __: t.PaginatedRequestParams | None) -> t.ListPromptsResult:
         topic = t.PromptArgument(
-            name="topic", description="The topic; without it the indexes are returned.", required=False
+            name="topic",
+            description="The topic; without it the standing context is returned.",
+            required=False,
         )
         prompt = t.Prompt(
             name=PROMPT,
             title="Context from memory",
-            description="The entries about a topic, as data to begin a conversation with.",
+            description="The standing context of a session, or the entries about a topic as data.",
             arguments=[topic],
         )
         return t.ListPromptsResult(prompts=[prompt])
@@ -215,8 +224,7 @@ class MemoryServer(Server[Any]):
         if prompt_arguments.get("topic", "").strip():
             text = (await recall_entries(backend, prompt_arguments["topic"], PROMPT_ENTRIES)).to_text()
         else:
-            indexes = await backend.read(list_indexes)
-            text = "\n\n".join(each.text for each in indexes) or "The memory is empty."
+            text = (await read_standing_context(backend)).to_text()
         message = t.PromptMessage(role="user", content=t.TextContent(text=text))
         return t.GetPromptResult(description="From long-term memory.", messages=[message])
 
