@@ -2,13 +2,13 @@
 
     python benchmarks/standing.py [PROFILE ...]
 
-`profiles/` has the facts of twelve people, who different authors invented without knowing this project: 40 to
-2 000 facts each, in order of time (`PNN.jsonl`; `where` is the scope). For each of them another author chose the
-ten facts that an assistant should know at the start of every session (`PNN.best.json`). The weights of
+`profiles/` has the facts of twelve people, 40 to 2 000 facts each, in order of time (`PNN.jsonl`; `where` is
+the scope). Different authors invented them without knowing this project. For each, another author chose
+the ten facts that an assistant should know at the start of every session (`PNN.best.json`). The weights of
 `recall/standing.toml` come from all profiles except P12.
 
 Each profile is stored by the rules in a memory of its own; then the standing context is read with the default
-budget. One line is printed per profile: entries, estimated tokens, CPU of reading it, chosen facts that it has.
+budget. One line is printed per profile: entries, estimated tokens, CPU of reading it, chosen facts present.
 """
 
 from __future__ import annotations

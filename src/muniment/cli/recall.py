@@ -43,6 +43,10 @@ def recall(
     ] = None,
     scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
     where: MemoryFlags,
+    standing: Annotated[
+        bool,
+        typer.Option("--standing", help="Print the text that each session of a coding tool starts with."),
+    ] = False,
     hook: Annotated[
         bool,
         typer.Option(
@@ -66,6 +70,10 @@ def recall(
                 "it reads its query from standard input; remove WORDS and --json", param_hint="--hook"
             )
         return _respond_to_hook(where, options)
+    if standing:
+        if words:
+            raise typer.BadParameter("it takes no WORDS; remove them", param_hint="--standing")
+        return _show_standing(where, options)
     if not query.strip():
         raise typer.BadParameter("the query is empty: describe what to recall", param_hint="WORDS")
     with _open_recaller(where, options, can_ask=True) as (_, recaller):
@@ -73,6 +81,20 @@ def recall(
     if recalled.error is not None:
         raise recalled.error
     return Report(create_document(recalled), _format_recalled(recalled))
+
+
+def _show_standing(flags: MemoryFlags, options: HookOptions) -> Report:
+    """Return the report of the standing context, also if it is switched off."""
+    from muniment.kernel.cancel import Deadline
+    from muniment.recall.standing import MAX_TOKENS, read_standing
+    from muniment.types.documents import create_document
+
+    with _open_recaller(flags, options, can_ask=True) as (context, recaller):
+        standing = read_standing(recaller, context.standing_tokens or MAX_TOKENS, Deadline(float("inf")))
+    if standing.error is not None:
+        raise standing.error
+    lines = escape_invisible(standing.text).splitlines() or ["no standing facts are stored"]
+    return Report(create_document(standing), lines)
 
 
 def _format_recalled(recalled: Recalled) -> Iterator[str]:
