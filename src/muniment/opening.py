@@ -97,8 +97,7 @@ def open_context(
         is_reader: if `create` is False, still create the state directory, so that later reads are fast. If
             that fails, use a temporary one and add a note. A state directory that is not writable is copied.
             If this program may not write (`policy.platforms`), `create` is False and `is_reader` is True.
-        state: an open state that several contexts share, which the caller closes; None: open the state
-            directory of `settings`.
+        state: an open state that several contexts share, which the caller closes; None: that of `settings`.
     """
     symlinks = parse_symlinks(settings.symlinks)
     loaded = load_configured_policy(settings)

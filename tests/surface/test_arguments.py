@@ -252,7 +252,7 @@ def test_mcp_over_http_arguments_get_answers(start_http):
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         named = (*headers, "Mcp-Method: tools/call", f"Mcp-Name: {operation}")
         answer = daemon.send_request("POST", "/mcp", *named, body=body)
-        return read_tool_outcome(json.loads(answer.body.partition(b"data: ")[2] or answer.body))
+        return read_tool_outcome(json.loads((b"\n" + answer.body).partition(b"\ndata: ")[2] or answer.body))
 
     assert find_wrong((row, call(row[0], row[2])) for row in MCP_ROWS) == []
     daemon.assert_healthy()
