@@ -7,7 +7,7 @@ the scope). Different authors invented them without knowing this project. For ea
 the ten facts that an assistant should know at the start of every session (`PNN.best.json`). The weights of
 `recall/standing.toml` come from all profiles except P12.
 
-Each profile is stored by the rules in a memory of its own; then the standing context is read with the default
+Each profile is stored by the rules in a separate memory; then the standing context is read with the default
 budget. One line is printed per profile: entries, estimated tokens, CPU of reading it, chosen facts present.
 """
 

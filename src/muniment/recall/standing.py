@@ -1,7 +1,7 @@
 """Choose the entries that every session of an assistant starts with, and write them as one text.
 
 1. *Instructions*: entries of trust `owner`, and the owner's sentences of entries with mixed trust. The model
-   is told to follow them.
+   is instructed to follow them.
 2. *Data between marks*: pinned entries of lower trust except `external`, and rules of trust `workspace`,
    which come with a repository; each has a label.
 3. *Index*: the number of other entries by topic, so that the model knows what a recall can find.

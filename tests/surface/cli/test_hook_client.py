@@ -66,7 +66,9 @@ def test_answer_counts_only_after_it_is_confirmed(base):
     with serve(base), closing(socket.socket(socket.AF_UNIX)) as connection:
         connection.connect(str(base / "home" / "daemon.sock"))
         head = f"POST /hook?directory={base}/work HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        connection.sendall(f"{head}Content-Length: {len(event)}\r\nConnection: close\r\n\r\n".encode() + event)
+        connection.sendall(
+            f"{head}Content-Length: {len(event)}\r\nConnection: close\r\n\r\n".encode() + event
+        )
         with connection.makefile("rb") as answer:
             assert FACT.encode() in answer.read()
         assert FACT in send(base, START | {"session_id": "unconfirmed", "source": "resume"})[0]

@@ -5,7 +5,7 @@
 | a session starts, or continues after a compaction | the standing context (`recall.standing`) |
 | a session is resumed | nothing if it received the standing context, which it still contains |
 | a prompt | entries that help with it; before them the standing context, if the session has not received it |
-| a subagent starts | the standing context; a subagent has a record of its own |
+| a subagent starts | the standing context; a subagent has a separate record |
 | a session will be compacted | nothing; its record is deleted |
 
 - T1. A session receives an entry once, until it is compacted or starts again (`store.injected`).
@@ -77,7 +77,7 @@ _SESSION_MEMBERS: Final = ("session_id", "conversation_id")
 """The members of an event that may contain the id of its conversation; Cursor uses the second."""
 
 _STANDING_KEY: Final = EntryKey(RootKey(""), RelPath("standing"), digest(b"standing"))
-"""A key in the record of a session that stands for the standing context, which may have no entries."""
+"""The key in the record of a session that has received the standing context, which may have no entries."""
 
 
 class HookOptions(NamedTuple):
