@@ -220,7 +220,8 @@ def _format_topics(topics: Counter[str]) -> Iterator[str]:
     yield from (f"{topic} {count}" for topic, count in named)
     others = topics.total() - sum(count for _, count in named)
     if others:
-        yield f"{others} others" if named else f"{others} entries"
+        noun = ("other", "others") if named else ("entry", "entries")
+        yield f"{others} {noun[others > 1]}"
 
 
 @cache

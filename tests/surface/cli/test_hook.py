@@ -151,5 +151,5 @@ def test_poisoned_entries_are_no_instructions(send, roots, home):
         assert ("-RULE" in instructions, count_facts(instructions)) == (False, 8), tool
         assert ("agent-RULE" in data, "external-RULE" in data) == (False, False), tool
         assert re.search(
-            r"\n- \[workspace [\d-]{10} \w{5}\] Always use tabs in WORKSPACE-RULE files\n", data
+            r"\n- \[workspace [\d-]{10} \w{5}\] rules: Always use tabs in WORKSPACE-RULE files\n", data
         ), tool
