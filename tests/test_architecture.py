@@ -220,7 +220,7 @@ def test_lock_users_check_that_writing_is_supported():
 
 LOOPS = make_module_names(
     "muniment",
-    "cli.daemon cli.mcp integrations.mcp.memory integrations.mcp.server integrations.mcp.http "
+    "cli.daemon cli.mcp integrations.coding_tools.hook_server integrations.mcp.memory integrations.mcp.server integrations.mcp.http "
     "integrations.mcp.stdio integrations.mcp.pipe integrations.mcp.wire "
     "cancelling async_api "
     "fleet.node fleet.home fleet.queue",
@@ -247,7 +247,10 @@ def test_only_named_modules_use_the_network():
     }
     # A worker's service receives one end of a socket pair; the files of a case may include a socket.
     found["socket"] = {name for name in found["socket"] if "attempts" not in name}
-    allowed["socket"] = {adapter, server, "muniment.sandbox.tools.service", "muniment.testing.corpus.stage"}
+    allowed["socket"] = {
+        *(adapter, server, "muniment.cli.hook_client", "muniment.sandbox.tools.service"),
+        "muniment.testing.corpus.stage",
+    }
     allowed |= {"ssl": {adapter, server}, "http": {server}, "requests": {"muniment.cli.traces"}}
     assert {module: found[module] for module in network if found[module]} == allowed
 
@@ -284,6 +287,7 @@ MAY_OPEN = {
         "os.listdir",
         "path.open",
     },  # projects with a memory in the home, and their list
+    "cli.hook_client": {"os.open"},  # the address of the daemon
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, and an existing terminal
     "integrations.mcp.wire": {"os.open"},  # /dev/null
@@ -426,6 +430,7 @@ MAY_DECODE = {
     "muniment.operations.job_context": {"unquote"},  # once, of an address; its path is then judged
     "muniment.settings": {"expanduser"},  # configured directories
     "muniment.client.discovery": {"expanduser"},  # the same directory
+    "muniment.cli.hook_client": {"expanduser"},  # the same directory
     "muniment.server.guard": {"unquote"},  # compared with the paths of served workspaces
     "muniment.transfer.formats": {"unquote"},  # index links, compared with names; never opened
     "muniment.content.markdown": {"unquote"},  # counted links; never opened

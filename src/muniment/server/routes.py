@@ -573,20 +573,6 @@ async def mcp(call: Call) -> Response:
     return response
 
 
-_DIRECTORY: Final = Parameter(
-    "directory", "query", "The absolute path of the directory in which the tool runs.", is_required=True
-)
-
-
-@Operation(
-    "POST",
-    HOOK,
-    JSON,
-    ("bad_arguments", "workspace_draining"),
-    parameters=(_DIRECTORY,),
-    is_owner_only=True,
-    is_global=True,
-)
 async def hook(call: Call) -> Response:
     """Answer an event of a coding tool, as `muniment recall --hook` does in a directory."""
     event, hooks = await call.json(), await _load_hooks(call)
@@ -595,7 +581,6 @@ async def hook(call: Call) -> Response:
     return JSONResponse(response, headers={ANSWER: name})
 
 
-@Operation("POST", f"{HOOK}/confirm", JSON, ("workspace_draining",), is_owner_only=True, is_global=True)
 async def confirm_hook(call: Call) -> Response:
     """Confirm that an answer was printed, so that its session does not receive the entries again."""
     await (await _load_hooks(call)).confirm(call.request.headers.get(ANSWER, ""))
@@ -640,9 +625,17 @@ OPERATIONS: Final = (
     standing_context,
     *OWNER_OPERATIONS,
     *ENTRY_OPERATIONS,
-    *(follow, capabilities, hello, health, _HEALTH, ready, hook, confirm_hook, open_ui, metrics),
+    *(follow, capabilities, hello, health, _HEALTH, ready, open_ui, metrics),
 )
-"""All operations of the daemon, except `describe_api` in `service` and those of `MCP_OPERATIONS`."""
+"""All operations of the daemon, except `describe_api` in `service` and those of the next two tables."""
+
+HOOK_OPERATIONS: Final = (
+    Operation("POST", HOOK, JSON, is_owner_only=True, is_global=True)(hook),
+    Operation("POST", f"{HOOK}/confirm", JSON, is_owner_only=True, is_global=True)(confirm_hook),
+)
+"""The operations for `muniment recall --hook`. The coding tools define their events, so OpenAPI does not
+describe these operations.
+"""
 
 MCP_OPERATIONS: Final = tuple(
     Operation(method, MCP, EVENT_STREAM)(mcp) for method in ("POST", "GET", "DELETE")

@@ -312,7 +312,7 @@ def _build_document() -> bytes:
 
 
 OPERATIONS: Final = (*routes.OPERATIONS, describe_api)
-"""All operations of the daemon, except those of `MCP_OPERATIONS`."""
+"""All operations of the daemon, except those of MCP and of hooks."""
 
 
 def create_application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
@@ -324,7 +324,7 @@ def create_application(core: ServingCore, hosts: frozenset[str], origins: frozen
         origins: origins of other web pages that may call the daemon.
     """
     paths: dict[str, dict[str, Operation]] = {}
-    for operation in (*OPERATIONS, *routes.MCP_OPERATIONS):
+    for operation in (*OPERATIONS, *routes.MCP_OPERATIONS, *routes.HOOK_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
     known = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
     served = _Dispatcher(Router(known, redirect_slashes=False, default=_raise_not_found), core)

@@ -262,6 +262,8 @@ def _find_origin_problems(path, content, wanted):
         return
     origin = yaml.safe_load(yaml.serialize(found[0]))
     identity, *times = (str(origin.pop(name, "")) for name in ("id", "created", "updated"))
+    if origin.pop("named", True) is not True:
+        yield f"{path} has an invalid mark of its name"
     others = [str(origin.pop(name, "")) for name in ("titles", "see", "supersedes")]
     if not all(map(_RELATED.fullmatch, others)):
         yield f"{path} has {others} as titles and related entries"

@@ -113,12 +113,13 @@ SERVERS = {
 """The place of the server entry and its whole content."""
 
 COMMENTS = re.compile(r"# .*|(?<!:)//.*|/\*.*?\*/")
+STARTS = ("UserPromptSubmit", "SessionStart", "SubagentStart")
 IN_SECONDS = [{"hooks": [{"type": "command", "command": HOOK, "timeout": 10}]}]
 IN_MILLISECONDS = [{"hooks": [{"type": "command", "command": HOOK, "name": "muniment", "timeout": 10_000}]}]
 FLAT = [{"command": HOOK, "timeout": 10}]
 HOOKS = {
-    "claude-code": (".claude/settings.json", ("UserPromptSubmit", "SessionStart"), IN_SECONDS),
-    "codex": (".codex/config.toml", ("UserPromptSubmit", "SessionStart"), IN_SECONDS),
+    "claude-code": (".claude/settings.json", STARTS, IN_SECONDS),
+    "codex": (".codex/config.toml", STARTS, IN_SECONDS),
     "cursor": (".cursor/hooks.json", ("beforeSubmitPrompt", "sessionStart", "preCompact"), FLAT),
     "qwen-code": (".qwen/settings.json", ("UserPromptSubmit", "SessionStart"), IN_MILLISECONDS),
     "gemini-cli": (".gemini/settings.json", ("BeforeAgent", "SessionStart", "PreCompress"), IN_MILLISECONDS),
@@ -644,6 +645,7 @@ def test_setup_codex_uses_existing_hooks_file(run, write_tool_files, user):
         "Stop": [],
         "UserPromptSubmit": IN_SECONDS,
         "SessionStart": IN_SECONDS,
+        "SubagentStart": IN_SECONDS,
     }
     assert "recall --hook" not in (user / ".codex/config.toml").read_text()
     run("setup", "codex", "--remove", "--yes")

@@ -108,7 +108,8 @@ def test_setup_codex_respects_user_hook_in_other_file(run, user):
     ]
     (user / ".codex/config.toml").write_text("\n".join(lines))
     assert run("setup", "codex", "--yes").exit_code == 0
-    assert list(json.loads((user / ".codex/hooks.json").read_text())["hooks"]) == ["UserPromptSubmit"]
+    added = ["UserPromptSubmit", "SubagentStart"]
+    assert list(json.loads((user / ".codex/hooks.json").read_text())["hooks"]) == added
 
 
 @pytest.mark.parametrize("flags", ["extra words", "--unknown", "--limit many", "--json"])

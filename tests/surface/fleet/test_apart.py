@@ -16,7 +16,7 @@ from kit.server.process import BASE, write_policy
 from muniment.kernel.names import Trust
 from muniment.names import derive_hello_key, derive_hello_name
 from muniment.server.guard import HELLO
-from muniment.server.routes import MCP_OPERATIONS
+from muniment.server.routes import HOOK_OPERATIONS, MCP_OPERATIONS
 from muniment.server.service import OPERATIONS
 
 SECRET = "marmot"
@@ -127,6 +127,8 @@ CASES = {
     "POST /mcp": lambda _: [("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, {})],
     "GET /mcp": lambda _: [("/mcp", None, {})],
     "DELETE /mcp": lambda _: [("/mcp", None, {})],
+    "POST /hook": lambda names: [("/hook?directory=/", {"prompt": names.path}, {})],
+    "POST /hook/confirm": lambda _: [("/hook/confirm", {}, {"X-Muniment-Answer": "0" * 32})],
 }
 """The requests with the names of a home, by operation."""
 
@@ -215,7 +217,9 @@ def other(reviewing_nodes):
 
 
 def test_every_operation_has_a_case():
-    assert {f"{each.method} {each.path}" for each in (*OPERATIONS, *MCP_OPERATIONS)} == set(CASES)
+    assert {f"{each.method} {each.path}" for each in (*OPERATIONS, *MCP_OPERATIONS, *HOOK_OPERATIONS)} == set(
+        CASES
+    )
 
 
 def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
@@ -224,7 +228,7 @@ def test_names_of_another_home_are_answered_as_unknown(reviewing_nodes, other):
     client = reviewing_nodes.add_client(own_home)
     before = read_home_rows(reviewing_nodes.base, other_home.name)
     assert all(before[table] for table in ("task", "change_kept", "review", "token", "event", "record"))
-    for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS)):
+    for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS, *HOOK_OPERATIONS)):
         at = own_home.nodes[number % 2]
         for token in (None, client):
             answers = []
@@ -269,7 +273,7 @@ def test_node_token_belongs_to_no_home(reviewing_nodes, other):
     other_home, names = other
     before = read_home_rows(reviewing_nodes.base, other_home.name)
     node = reviewing_nodes.open_requests(0, reviewing_nodes.nodes[0].token)
-    for operation in (*OPERATIONS, *MCP_OPERATIONS):
+    for operation in (*OPERATIONS, *MCP_OPERATIONS, *HOOK_OPERATIONS):
         for response in send_operation(node, operation, names):
             if operation.is_workspace_operation:
                 assert response.code == "untrusted_workspace", operation
