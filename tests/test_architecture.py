@@ -274,7 +274,7 @@ MAY_OPEN = {
         *("Path('/proc/sys/kernel/overflowuid').read_text", "directory.mkdir", "os.walk"),
         "trusted_path.iterdir",
     },
-    "policy.family": {"open_descriptor"},  # policy files named by the user
+    "policy.files": {"open_descriptor"},  # policy files named by the user
     # Input files of ssh-keygen.
     "policy.signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
     # Locks and signatures that the user requested.

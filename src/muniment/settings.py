@@ -31,11 +31,11 @@ from muniment.agent.model import OnModelFailure, check_model_name, check_on_mode
 from muniment.errors import ConfigInvalid, InvalidScope, printable
 from muniment.kernel.names import Scope
 from muniment.names import HOME_VARIABLE, MAX_CONFIG_BYTES
-from muniment.policy.family import reject_long_keys
+from muniment.policy.files import reject_long_keys
 from muniment.policy.ownership import check_owner_and_mode, create_private_directory, require_trusted
 
 if TYPE_CHECKING:
-    from muniment.policy.load import LoadedPolicy
+    from muniment.policy.files import LoadedPolicy
 
 # -- settings ----------------------------------------------------------------------------------------
 
@@ -405,10 +405,11 @@ def load_configured_policy(settings: Settings) -> LoadedPolicy:
     Raises:
         PolicyInvalid: the policy is invalid, or its signature is invalid or missing (codes E140 to E142).
     """
-    from muniment.policy.load import load_files
-    from muniment.policy.signatures import verify_policy
+    from muniment.policy.shipped import load_policy_files
 
-    loaded = load_files(settings.policy, policies_dir=settings.policies)
+    loaded = load_policy_files(settings.policy, settings.policies)
     if settings.policy_signers is not None and not loaded.files[0].is_shipped:
+        from muniment.policy.signatures import verify_policy
+
         verify_policy(loaded, settings.policy_signers)
     return loaded

@@ -7,6 +7,7 @@ of the words of the command, joined by underscores: `review_list` is `muniment r
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from keyword import iskeyword
 from typing import Annotated, Any
@@ -19,7 +20,39 @@ from muniment.cli.table import GROUPS, PROGRAM, TABLE
 from muniment.names import __version__
 
 
-class TextCommand(TyperCommand):
+class _PlainValues:
+    """A command or group whose parameters use plain values as they are.
+
+    typer converts every value with pydantic, also a missing one. Importing pydantic takes 60 ms.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, which convert only values that need a conversion."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in parameters:
+            if "process_value" not in vars(each) and hasattr(each, "type_descriptor"):
+                each.process_value = partial(_process_value, each, each.process_value)
+        return parameters
+
+
+def _process_value(parameter: Any, convert: Any, ctx: Any, value: Any) -> Any:
+    """Return the value of a parameter; call `convert` only if it is not plain.
+
+    A missing value, the default, and text for a parameter of text are plain.
+    """
+    kind = parameter.type_descriptor.annotation
+    is_text = kind is str and isinstance(value, str)
+    is_texts = (
+        kind == list[str] and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    )
+    if value is not parameter.default and not is_text and not is_texts:
+        return convert(ctx, value)
+    if parameter.required and parameter.value_is_missing(value):
+        return convert(ctx, value)
+    return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+
+
+class TextCommand(_PlainValues, TyperCommand):
     """A command that also accepts arguments such as "- a bullet", and the number 5.0 for 5.
 
     A word that begins with a dash and contains a space is an argument, because no option contains a space.
@@ -50,7 +83,7 @@ class TextCommand(TyperCommand):
         return parser
 
 
-class Group(TyperGroup):
+class Group(_PlainValues, TyperGroup):
     """A group of commands with the same first words, such as `review`; or the complete program."""
 
     def __init__(self, *, prefix: str = "", **settings: Any) -> None:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from muniment.lab.explain import Explanation
     from muniment.lab.proofs import Cause, Difference, Gain, InvariantFinding, Mutant
     from muniment.lab.review import LintFinding
-    from muniment.policy.family import PolicyText
-    from muniment.policy.load import Act, LoadedPolicy
+    from muniment.policy.files import PolicyText
+    from muniment.policy.files import LoadedPolicy
+    from muniment.policy.load import Act
 
 Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names or paths of policies.")]
 
@@ -312,7 +313,7 @@ def policy_prove(
     Exit 0 only if all invariants are proved for all policies.
     """
     from muniment.lab import proofs
-    from muniment.policy.family import parse_toml, read_text
+    from muniment.policy.files import parse_toml, read_text
 
     read, where = read_text(Path(invariants)), printable(invariants)
     if read is None:

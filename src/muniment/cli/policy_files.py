@@ -21,8 +21,8 @@ from muniment.files import write_atomically
 if TYPE_CHECKING:
     from muniment.kernel.decide import Layer, Policy, Quota
     from muniment.kernel.names import Digest
-    from muniment.policy.family import PolicyText
-    from muniment.policy.load import LoadedPolicy
+    from muniment.policy.files import PolicyText
+    from muniment.policy.files import LoadedPolicy
 
 
 # -- policy show -------------------------------------------------------------------------------------
@@ -242,7 +242,8 @@ def policy_lock(
     ] = False,
 ) -> Report:
     """Pin the policies of a folder to their digests."""
-    from muniment.policy.family import LOCK_NAME, render_lock
+    from muniment.policy.family import render_lock
+    from muniment.policy.files import LOCK_NAME
 
     path = folder / LOCK_NAME
     old = _read_old_lock(path, check=check)
@@ -374,7 +375,7 @@ def _compute_digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
 
 
 def _is_policy(path: Path) -> bool:
-    from muniment.policy.family import parse_toml, read_text
+    from muniment.policy.files import parse_toml, read_text
 
     read = read_text(path)
     if read is None:

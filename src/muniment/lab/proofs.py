@@ -42,11 +42,11 @@ from muniment.policy.automaton import (
     find_shortest_path,
 )
 from muniment.policy.frozen import Frozen
+from muniment.policy.files import LoadedPolicy
 from muniment.policy.grammar import check_creatable
 from muniment.policy.load import (
     ACTS,
     Act,
-    LoadedPolicy,
     find_failure,
     get_denying_verbs,
     get_granting_verb,

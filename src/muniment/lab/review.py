@@ -20,11 +20,11 @@ from muniment.lab.explain import ConsultedRule, consult_rules
 from muniment.lab.proofs import SCHEMA as INVARIANTS
 from muniment.lab.proofs import PathSet, Prover
 from muniment.policy.automaton import FoundPath
-from muniment.policy.family import FamilyMember, get_shipped_folder, parse_toml, read_family, read_text
+from muniment.policy.family import FamilyMember, read_family
+from muniment.policy.files import LoadedPolicy, get_shipped_folder, parse_toml, read_text
 from muniment.policy.load import (
     REMOVAL,
     Act,
-    LoadedPolicy,
     find_failed_tests,
     find_pattern_errors,
     get_act,

@@ -86,7 +86,7 @@ from muniment.operations.remember_job import (
 )
 from muniment.operations.request import check_content
 from muniment.operations.visibility import ALREADY_KNOWN
-from muniment.policy.load import load_policy
+from muniment.policy.shipped import load_policy_files
 from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox.sandbox import Sandbox
 from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, build_error_outcome
@@ -229,7 +229,7 @@ def _prepare_run(task: RememberJob, fact: str) -> tuple[Brief, Policy]:
     if request.scope is not None:
         policy = narrow_writes(policy, selected_scopes[0])
     if mode is ContextMode.CLEAN:
-        policy = meet(policy, load_policy("clean"))
+        policy = meet(policy, load_policy_files("clean", None).policy)
     judge = PolicyEvaluator(policy)
     scopes = tuple(
         ScopeBrief(scope, writable=judge.may_grant_in(Verb.CREATE, scope))

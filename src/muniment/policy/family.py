@@ -1,105 +1,50 @@
 """A family: a policy file and all files that it extends, read and parsed, but not yet combined.
 
-    1. A policy file is a regular file, with at most `MAX_FILE_BYTES` of UTF-8; a FIFO is rejected without
-       waiting. It is opened and read once. Its folder is read from the open descriptor, since its name may
-       lead to another file by then. The folder determines whether it is a shipped file. A broken link is an
-       error, and not a missing file.
-    2. It is TOML, and `tables` knows all of its content. No key has more than `MAX_KEY_PARTS` parts.
-    3. An entry of `extends` that contains a `/` or ends in `.toml` is a path, relative to the folder of the
+    1. `files` reads a policy file, once. `tables` knows all of its content.
+    2. An entry of `extends` that contains a `/` or ends in `.toml` is a path, relative to the folder of the
        file, links resolved. Any other entry is a name: of a shipped policy, of a policy in the folder of the
        file, or of one in the operator's folder. If several folders contain it, the texts must be equal.
-    4. No file extends itself, directly or through other files. This is checked by name, and by device and
+    3. No file extends itself, directly or through other files. This is checked by name, and by device and
        inode. No two files of a family have the same name.
 
-Codes of this module: E100 a file cannot be read · E102 not TOML · E120 policy not found · E121 a policy
-extends itself · E122 too many generations · E123 the name in a file differs from the requested one · E124 two
-different policies with one name.
+Codes of this module: E120 policy not found · E121 a policy extends itself · E122 too many generations · E123
+the name in a file differs from the requested one · E124 two different policies with one name. E130 to E132:
+locks, see below.
 
-Not guaranteed: that a file stays unchanged after it was read, or that no other process wrote it during the
-read. A signature covers the parsed policy, not the file.
+Not guaranteed: a signature covers the parsed policy, not the file.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
-from importlib import resources
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from muniment.errors import PolicyInvalid, printable
-from muniment.files import FOLLOW_FLAGS, open_descriptor, read_up_to
 from muniment.kernel.names import Digest
-from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
-from muniment.portable import IS_LINUX
+from muniment.policy.files import (
+    LOCK_NAME,
+    PolicyText,
+    get_shipped_folder,
+    read_policy_text,
+    read_text,
+    reject_long_keys,
+)
+from muniment.policy.tables import POLICY_NAME, is_path
 
 # -- family ------------------------------------------------------------------------------------------
-
-MAX_FILE_BYTES: Final = 262_144
-"""Maximum size of a policy file; the largest shipped one has 6 000 bytes. A longer file is too long to
-review.
-"""
 
 MAX_GENERATIONS: Final = 8
 """Maximum number of policies from a file to its most distant ancestor, both included."""
 
-MAX_KEY_PARTS: Final = 16
-"""Maximum number of parts of a dotted key; policies need three. For 16 000 parts `tomllib` needs a gigabyte.
-"""
-
-_LONG_KEY: Final = re.compile(
-    r"""(?<![\w\\-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
-    rf"{{{MAX_KEY_PARTS}}}"
-)
-
 Lookup = Callable[[str], str]
 """Function that returns the text of the policy with a name, or raises `PolicyInvalid` if it does not exist.
 """
-
-
-@dataclass(frozen=True)
-class PolicyText:
-    """One file of a family, or a policy text without a file.
-
-    Attributes:
-        where: the name or path by which it was requested, for messages.
-        text: the content.
-        identity: device and inode of the file; for a text without a file, its name.
-        path: the absolute path of the file; None: a text without a file.
-        folder: the real folder of the file when it was read; None: a text without a file.
-        hard_link_identity: device and inode if the file has several hard links; None: it has one, or is
-            shipped.
-        is_shipped: whether the file is part of the program.
-    """
-
-    where: str
-    text: str
-    identity: object
-    path: Path | None = None
-    folder: Path | None = None
-    hard_link_identity: tuple[int, int] | None = None
-    is_shipped: bool = False
-
-    @cached_property
-    def tables(self) -> PolicyFile:
-        """Return the parsed and validated content.
-
-        Raises:
-            PolicyInvalid: the content is invalid. The file of a `FamilyMember` was parsed before, so it
-                cannot raise.
-        """
-        return read_tables(parse_toml(self.text, self.where), self.where, self.text)
-
-    @property
-    def name(self) -> str:
-        """Return the policy name that the content declares; it is unique in the family."""
-        return self.tables.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,56 +107,6 @@ def read_text_family(text: str, where: str, lookup: Lookup) -> FamilyMember:
     return _FamilyReader(find).read_member(PolicyText(where, text, None), None, ())
 
 
-class FileSnapshot(NamedTuple):
-    """The content and status of a file, read from one open descriptor.
-
-    Attributes:
-        text: the content.
-        status: the result of `os.fstat`.
-        folder: the real folder of the file, from the kernel; on systems other than Linux, from its path.
-    """
-
-    text: str
-    status: os.stat_result
-    folder: Path
-
-
-def read_text(path: Path) -> FileSnapshot | None:
-    """Return the text of a policy file, with its status and folder, or None if the file does not exist.
-
-    Raises:
-        PolicyInvalid: the file cannot be read, is not a regular file, is too long, or is not UTF-8 (E100).
-    """
-    displayed_path = printable(str(path))
-    with ExitStack() as stack:
-        try:
-            descriptor = stack.enter_context(open_descriptor(path, FOLLOW_FLAGS))
-        except FileNotFoundError:
-            if path.is_symlink():
-                raise PolicyInvalid("E100", displayed_path, "is a broken link; repair or remove it") from None
-            return None
-        except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
-            raise PolicyInvalid("E100", displayed_path, f"cannot be read: {_describe_error(error)}") from None
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise PolicyInvalid(
-                "E100", displayed_path, "is not a regular file; give the path of the policy file"
-            )
-        content = read_up_to(descriptor, MAX_FILE_BYTES + 1)
-        folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
-    if len(content) > MAX_FILE_BYTES:
-        raise PolicyInvalid("E100", displayed_path, f"is longer than {MAX_FILE_BYTES} bytes; shorten it")
-    try:
-        return FileSnapshot(content.decode(), status, folder)
-    except UnicodeDecodeError:
-        raise PolicyInvalid("E100", displayed_path, "is not UTF-8 text; save it as UTF-8") from None
-
-
-def get_shipped_folder() -> Path:
-    """Return the folder of the policies that are shipped with the program."""
-    return Path(str(resources.files("muniment") / "policies"))
-
-
 def _find_policy(policies_dir: Path | None, entry: str, folder: Path | None) -> PolicyText | None:
     """Return the policy file for a name or path, or None if it is not found.
 
@@ -222,7 +117,7 @@ def _find_policy(policies_dir: Path | None, entry: str, folder: Path | None) -> 
     """
     if is_path(entry):
         path = (folder or Path()) / entry
-        return _read_policy_text(path, printable(str(path if folder else entry)))
+        return read_policy_text(path, printable(str(path if folder else entry)))
     if POLICY_NAME.fullmatch(entry) is None:
         raise PolicyInvalid("E111", printable(entry), "a policy name may contain only a-z, 0-9, `-` and `_`")
     folders = [
@@ -231,7 +126,7 @@ def _find_policy(policies_dir: Path | None, entry: str, folder: Path | None) -> 
     found = [
         each
         for folder_path in folders
-        if (each := _read_policy_text(folder_path / f"{entry}.toml", entry)) is not None
+        if (each := read_policy_text(folder_path / f"{entry}.toml", entry)) is not None
     ]
     for each in found[1:]:
         if each.text != found[0].text:
@@ -309,56 +204,6 @@ class _FamilyReader:
         return self.read_member(found, None if is_path(entry) else entry, descent)
 
 
-def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Return the content of a policy file as `tomllib` parses it.
-
-    Raises:
-        PolicyInvalid: the text is not TOML or nested too deeply (E102), with the line if known.
-    """
-    try:
-        reject_long_keys(text)
-        return tomllib.loads(text)
-    except RecursionError:
-        problem = "nested too deeply"
-    except ValueError as error:  # Includes TOMLDecodeError, and a number of too many digits.
-        problem = str(error)
-    position = re.search(r"\(at line (\d+), column \d+\)$", problem)
-    line = (
-        int(position[1])
-        if position
-        else text.count("\n") + 1
-        if problem.endswith("(at end of document)")
-        else None
-    )
-    raise PolicyInvalid("E102", where, f"not TOML: {problem}", line)
-
-
-def reject_long_keys(text: str) -> None:
-    """Raise if a key has so many parts that `tomllib` would need too much memory.
-
-    Other text that looks like such a key is rejected too.
-
-    Raises:
-        ValueError: a key has too many parts; the message contains its line.
-
-    Cost: linear in any text.
-    """
-    if (found := _LONG_KEY.search(text)) is not None:
-        line = text.count("\n", 0, found.start()) + 1
-        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts (at line {line}, column 1)")
-
-
-def _read_policy_text(path: Path, where: str) -> PolicyText | None:
-    read = read_text(path)
-    if read is None:
-        return None
-    identity = (read.status.st_dev, read.status.st_ino)
-    is_shipped = read.folder == Path(os.path.realpath(get_shipped_folder()))
-    # A package manager may have linked an installed file; other users cannot write it.
-    linked = identity if read.status.st_nlink > 1 and not is_shipped else None
-    return PolicyText(where, read.text, identity, path.absolute(), read.folder, linked, is_shipped)
-
-
 def _build_depth_error(found: PolicyText, descent: tuple[PolicyText, ...]) -> PolicyInvalid:
     problem = f"it or an ancestor is more than {MAX_GENERATIONS} generations away{_format_descent(descent)}"
     return PolicyInvalid("E122", found.where, problem)
@@ -370,10 +215,6 @@ def _format_cycle(descent: tuple[PolicyText, ...]) -> str:
 
 def _format_descent(descent: tuple[PolicyText, ...]) -> str:
     return f" ({' → '.join(file.name for file in descent)})" if descent else ""
-
-
-def _describe_error(error: OSError | ValueError) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 # -- lock --------------------------------------------------------------------------------------------
@@ -390,8 +231,6 @@ def _describe_error(error: OSError | ValueError) -> str:
 #
 # Not guaranteed: a lock does not stop a process that may write the folder. Keep it under version control, so
 # that every change of it is a line to review.
-
-LOCK_NAME: Final = "policy.lock"
 
 _HEADER: Final = """\
 # The digest of each policy in this folder, written by `muniment policy lock`. A policy here that has another

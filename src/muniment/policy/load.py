@@ -9,7 +9,8 @@
        (`family`).
 
 Codes of this module: E125 no scope is declared or left · E401 an inline test fails. Of a family, see
-`family`: E100, E102, E120 to E124. Of a lock: E130 another digest · E131 not listed · E132 invalid lock.
+`files` and `family`: E100, E102, E120 to E124. Of a lock: E130 another digest · E131 not listed · E132
+invalid lock.
 
 Not guaranteed: a file need not be signed (`policy.signatures` requires it if the user configures that), and a
 process that may write a folder may also write its lock.
@@ -55,14 +56,8 @@ from muniment.policy.automaton import (
     build_tree_letters,
     find_shortest_path,
 )
-from muniment.policy.family import (
-    FamilyMember,
-    Lookup,
-    PolicyText,
-    check_locks,
-    read_family,
-    read_text_family,
-)
+from muniment.policy.family import FamilyMember, Lookup, check_locks, read_family, read_text_family
+from muniment.policy.files import LoadedPolicy, PolicyText
 from muniment.policy.grammar import check_creatable
 from muniment.policy.pattern import check_pattern, find_disagreement
 from muniment.policy.tables import CheckTable, RuleTable, build_quota, find_nearest_line, meet
@@ -288,43 +283,6 @@ def _find_disagreement(
 
 
 # -- load --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedPolicy:
-    """A loaded policy, and the files that it was read from.
-
-    Attributes:
-        policy: the effective policy; each of its layers has the name of its file.
-        files: the policy file itself, then its ancestors, each once.
-        locks: the lock files that its files were checked against.
-    """
-
-    policy: Policy
-    files: tuple[PolicyText, ...]
-    locks: tuple[Path, ...] = ()
-
-    @property
-    def own_layer(self) -> Layer:
-        """Return the rules of the policy file itself, without those of its ancestors."""
-        return next(layer for layer in self.policy.layers if layer.name == self.files[0].name)
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Return the paths of all files that affected the policy, locks included.
-
-        For each policy file, the result has its given path and its real path.
-        """
-        named = [file.path for file in self.files if file.path is not None]
-        real = [file.folder / file.path.name for file in self.files if file.path and file.folder]
-        return (*dict.fromkeys((*named, *real)), *self.locks)
-
-    @property
-    def hard_link_identities(self) -> frozenset[tuple[int, int]]:
-        """Return device and inode of each policy file that has several hard links, as they were read."""
-        return frozenset(
-            file.hard_link_identity for file in self.files if file.hard_link_identity is not None
-        )
 
 
 def load_policy(name_or_path: str, *, policies_dir: Path | None = None) -> Policy:

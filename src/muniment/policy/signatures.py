@@ -28,8 +28,7 @@ from typing import Final
 
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
 from muniment.kernel.decide import Policy
-from muniment.policy.family import PolicyText, read_text
-from muniment.policy.load import LoadedPolicy
+from muniment.policy.files import LoadedPolicy, PolicyText, read_text
 from muniment.policy.ownership import check_owner_and_mode
 
 NAMESPACE: Final = "muniment-policy"

@@ -42,10 +42,11 @@ from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root
 from muniment.names import IN_PROCESS, Confinement, ContextMode, Symlinks
+from muniment.policy.files import LoadedPolicy
 from muniment.policy.grammar import NO_LINKS, Links, parse_symlinks, resolve
-from muniment.policy.load import LoadedPolicy, load_files
 from muniment.policy.ownership import bind_outside
 from muniment.policy.platforms import require_writing
+from muniment.policy.shipped import load_policy_files
 from muniment.portable import IS_LINUX
 from muniment.sandbox.tools.calls import (
     WRITING_TOOLS,
@@ -152,7 +153,9 @@ class Sandbox:
         in_process: bool = False,
     ) -> None:
         loaded_or_policy = (
-            policy if isinstance(policy, Policy | LoadedPolicy) else load_files(os.fspath(policy))
+            policy
+            if isinstance(policy, Policy | LoadedPolicy)
+            else load_policy_files(os.fspath(policy), None)
         )
         loaded = (
             loaded_or_policy

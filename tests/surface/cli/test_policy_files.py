@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kit.policy.files import READ, SCOPES, write_policy
-from muniment.policy.family import LOCK_NAME, read_lock
+from muniment.policy.family import read_lock
+from muniment.policy.files import LOCK_NAME
 from muniment.policy.load import load_files, load_policy
 
 NARROW = SCOPES + READ + "[limits]\nturns = 1\n"

@@ -79,7 +79,7 @@ add_controls({
         "lab.proofs:_Comparison._note_undecided": do_nothing}),
     "terms_compared": ("A comparison of two policies covers only their rules.", {
         "lab.proofs:compare_terms": return_empty, "lab.proofs:compare_quotas": return_empty}),
-    "key_parts": ("A key may have any number of parts.", {"*policy.family:reject_long_keys": do_nothing}),
+    "key_parts": ("A key may have any number of parts.", {"*policy.files:reject_long_keys": do_nothing}),
     "closed_tables": ("Unknown keys are ignored.", partial(_relax_tables, extra="ignore")),
 })
 # fmt: on
@@ -137,7 +137,7 @@ def mapped_tools(off):
     off.put_item(arguments.VERBS, "grep", ())
 
 
-@wrap_target("policy.family:read_text")
+@wrap_target("policy.files:read_text")
 def descriptor_folders(real, path):
     """The folder of a policy is resolved by name after the file was read."""
     read = real(path)
@@ -151,5 +151,5 @@ def dangling_links(off):
     def make(real):
         return lambda path: real(path) if os.path.exists(path) else None  # noqa: PTH110
 
-    for module in ("policy.family", "policy.signatures"):
+    for module in ("policy.files", "policy.family", "policy.signatures"):
         off.wrap(f"{module}:read_text", make)

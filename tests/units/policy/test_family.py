@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kit.policy.files import READ, SCOPES, catch_invalid, write_policy
-from muniment.policy.family import LOCK_NAME, MAX_FILE_BYTES, MAX_GENERATIONS, parse_toml, render_lock
+from muniment.policy.family import MAX_GENERATIONS, render_lock
+from muniment.policy.files import LOCK_NAME, MAX_FILE_BYTES, parse_toml
 from muniment.policy.load import load_files, load_policy
 
 

@@ -6,7 +6,7 @@ import tomllib
 
 from kit.policy.files import SCOPES, format_policy, format_quota, format_rule, read_error_code
 from muniment.lab.schema import build_policy_schema
-from muniment.policy.family import get_shipped_folder
+from muniment.policy.files import get_shipped_folder
 from muniment.policy.tables import read_tables
 
 SCHEMA = build_policy_schema()

@@ -13,7 +13,8 @@ from muniment.kernel.path import canonicalise
 from muniment.lab.proofs import compare_policies, generate_mutants, prove_invariants, read_invariants
 from muniment.lab.review import lint_policy
 from muniment.lab.schema import render_schema
-from muniment.policy.family import LOCK_NAME, get_shipped_folder, read_lock
+from muniment.policy.family import read_lock
+from muniment.policy.files import LOCK_NAME, get_shipped_folder
 from muniment.policy.load import load_files, load_policy
 
 FOLDER = Path(get_shipped_folder())

@@ -10,7 +10,8 @@ import muniment
 from kit.policy.files import SCOPES, catch_invalid, format_policy, format_rule, write_policy
 from muniment.errors import ConfigInvalid
 from muniment.policy import family, load
-from muniment.policy.family import check_locks, get_shipped_folder
+from muniment.policy.family import check_locks
+from muniment.policy.files import get_shipped_folder
 from muniment.policy.load import load_files
 from muniment.settings import Settings, load_configured_policy, read_settings
 
