@@ -220,9 +220,9 @@ def test_lock_users_check_that_writing_is_supported():
 
 LOOPS = make_module_names(
     "muniment",
-    "cli.daemon cli.mcp integrations.coding_tools.hook_server integrations.mcp.memory integrations.mcp.server integrations.mcp.http "
+    "cli.daemon cli.mcp integrations.mcp.memory integrations.mcp.server integrations.mcp.http "
     "integrations.mcp.stdio integrations.mcp.pipe integrations.mcp.wire "
-    "cancelling async_api "
+    "cancelling async_api integrations.coding_tools.hook_server "
     "fleet.node fleet.home fleet.queue",
 )
 """Modules with their own event loop; the MCP SDK requires one."""

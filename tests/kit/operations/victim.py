@@ -262,9 +262,7 @@ def _find_origin_problems(path, content, wanted):
         return
     origin = yaml.safe_load(yaml.serialize(found[0]))
     identity, *times = (str(origin.pop(name, "")) for name in ("id", "created", "updated"))
-    if origin.pop("named", True) is not True:
-        yield f"{path} has an invalid mark of its name"
-    others = [str(origin.pop(name, "")) for name in ("titles", "see", "supersedes")]
+    others = [str(origin.pop(name, "")) for name in ("titles", "named", "see", "supersedes")]
     if not all(map(_RELATED.fullmatch, others)):
         yield f"{path} has {others} as titles and related entries"
     if origin != wanted:
