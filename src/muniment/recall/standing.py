@@ -55,7 +55,7 @@ MAX_CANDIDATES: Final = 5_000
 _MAX_READ: Final = 150
 """Maximum number of entries that are read from their files."""
 
-_MIN_SCORE: Final = 0.6
+_MIN_SCORE: Final = 0.3
 """Minimum score of a standing fact that is not pinned."""
 
 _FEEDBACK_SCORE: Final = 0.5
