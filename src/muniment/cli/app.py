@@ -19,7 +19,41 @@ from muniment.cli.table import GROUPS, PROGRAM, TABLE
 from muniment.names import __version__
 
 
-class TextCommand(TyperCommand):
+def _skip_conversion(parameter: Any) -> None:
+    """Let a parameter keep a value that already has its type, such as a default or the text of a user.
+
+    For any other value typer imports pydantic, which takes 45 ms.
+    """
+    convert = parameter.process_value
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        if value is None and not parameter.required:
+            kept: Any = () if parameter.multiple or parameter.nargs == -1 else None
+        elif kind == list[str] and value and all(isinstance(each, str) for each in value):
+            kept = [*value]
+        elif type(value) is kind and (kind is str or (kind in {float, int} and value is parameter.default)):
+            kept = value
+        else:
+            return convert(ctx, value)
+        return kept if parameter.callback is None else parameter.callback(ctx, parameter, kept)
+
+    parameter.process_value = process_value
+
+
+class _PlainParameters:
+    """The part of a command or group that lets its parameters keep values without a conversion."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, with the option `--help`."""
+        parameters: Any = super().get_params(ctx)  # type: ignore[misc]
+        for each in parameters:
+            if "process_value" not in vars(each):
+                _skip_conversion(each)
+        return parameters
+
+
+class TextCommand(_PlainParameters, TyperCommand):
     """A command that also accepts arguments such as "- a bullet", and the number 5.0 for 5.
 
     A word that begins with a dash and contains a space is an argument, because no option contains a space.
@@ -50,7 +84,7 @@ class TextCommand(TyperCommand):
         return parser
 
 
-class Group(TyperGroup):
+class Group(_PlainParameters, TyperGroup):
     """A group of commands with the same first words, such as `review`; or the complete program."""
 
     def __init__(self, *, prefix: str = "", **settings: Any) -> None:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from muniment.lab.explain import Explanation
     from muniment.lab.proofs import Cause, Difference, Gain, InvariantFinding, Mutant
     from muniment.lab.review import LintFinding
-    from muniment.policy.files import PolicyText
-    from muniment.policy.files import LoadedPolicy
+    from muniment.policy.files import LoadedPolicy, PolicyText
     from muniment.policy.load import Act
 
 Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names or paths of policies.")]

@@ -21,8 +21,7 @@ from muniment.files import write_atomically
 if TYPE_CHECKING:
     from muniment.kernel.decide import Layer, Policy, Quota
     from muniment.kernel.names import Digest
-    from muniment.policy.files import PolicyText
-    from muniment.policy.files import LoadedPolicy
+    from muniment.policy.files import LoadedPolicy, PolicyText
 
 
 # -- policy show -------------------------------------------------------------------------------------
