@@ -7,7 +7,6 @@ of the words of the command, joined by underscores: `review_list` is `muniment r
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from keyword import iskeyword
 from typing import Annotated, Any
@@ -20,39 +19,41 @@ from muniment.cli.table import GROUPS, PROGRAM, TABLE
 from muniment.names import __version__
 
 
-class _PlainValues:
-    """A command or group whose parameters use plain values as they are.
+def _skip_conversion(parameter: Any) -> None:
+    """Let a parameter keep a value that already has its type, such as a default or the text of a user.
 
-    typer converts every value with pydantic, also a missing one. Importing pydantic takes 60 ms.
+    For any other value typer imports pydantic, which takes 45 ms.
     """
+    convert = parameter.process_value
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, which convert only values that need a conversion."""
-        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+    def process_value(ctx: Any, value: Any) -> Any:
+        if value is None and not parameter.required:
+            kept: Any = () if parameter.multiple or parameter.nargs == -1 else None
+        elif kind == list[str] and value and all(isinstance(each, str) for each in value):
+            kept = [*value]
+        elif type(value) is kind and (kind is str or (kind in {float, int} and value is parameter.default)):
+            kept = value
+        else:
+            return convert(ctx, value)
+        return kept if parameter.callback is None else parameter.callback(ctx, parameter, kept)
+
+    parameter.process_value = process_value
+
+
+class _PlainParameters:
+    """The part of a command or group that lets its parameters keep values without a conversion."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, with the option `--help`."""
+        parameters: Any = super().get_params(ctx)  # type: ignore[misc]
         for each in parameters:
-            if "process_value" not in vars(each) and hasattr(each, "type_descriptor"):
-                each.process_value = partial(_process_value, each, each.process_value)
+            if "process_value" not in vars(each):
+                _skip_conversion(each)
         return parameters
 
 
-def _process_value(parameter: Any, convert: Any, ctx: Any, value: Any) -> Any:
-    """Return the value of a parameter; call `convert` only if it is not plain.
-
-    A missing value, the default, and text for a parameter of text are plain.
-    """
-    kind = parameter.type_descriptor.annotation
-    is_text = kind is str and isinstance(value, str)
-    is_texts = (
-        kind == list[str] and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
-    )
-    if value is not parameter.default and not is_text and not is_texts:
-        return convert(ctx, value)
-    if parameter.required and parameter.value_is_missing(value):
-        return convert(ctx, value)
-    return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
-
-
-class TextCommand(_PlainValues, TyperCommand):
+class TextCommand(_PlainParameters, TyperCommand):
     """A command that also accepts arguments such as "- a bullet", and the number 5.0 for 5.
 
     A word that begins with a dash and contains a space is an argument, because no option contains a space.
@@ -83,7 +84,7 @@ class TextCommand(_PlainValues, TyperCommand):
         return parser
 
 
-class Group(_PlainValues, TyperGroup):
+class Group(_PlainParameters, TyperGroup):
     """A group of commands with the same first words, such as `review`; or the complete program."""
 
     def __init__(self, *, prefix: str = "", **settings: Any) -> None:

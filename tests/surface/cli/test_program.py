@@ -14,6 +14,7 @@ from kit.cli.process import SECONDS, has_open, launch, wait_until
 from kit.memories import CANARY, take_snapshot
 from kit.server.process import lock_roots
 from muniment.cli.app import app
+from muniment.cli.options import ToolName
 from muniment.testing.chat_server import ChatServer, make_tool_call, text_response, tool_calls_response
 
 PROGRAM = Path(sys.executable).with_name("muniment")
@@ -92,12 +93,47 @@ def test_command_loads_only_required_modules(tmp_path):
     models = {"openai", "starlette", "uvicorn", "httpx", "httpx2", "asyncio", "ssl", "muniment.server"}
     heavy = models | {"structlog", "re2", "pathspec"}
     assert not (heavy | {"pydantic"}) & (imported | helped)
-    # Typer itself loads pydantic to parse options; Muniment loads nothing before a command runs.
+    # Typer loads pydantic to convert options; Muniment loads nothing before a command runs.
     assert not {name for name in last if name in heavy or name.startswith("muniment.policy.")}
+
     lines = ("remember mode", "doctor", "ls", "show user/a.md", "recall x", "acp")
     _, remembered, *_, recalled, conversed = list_loaded_modules(tmp_path, *lines)
     assert (models | {"structlog", "rich"}) & (remembered | recalled) == set()
     assert {"openai", "starlette", "uvicorn", "asyncio"} & conversed == set()
+
+
+def test_plain_recall_and_ls_load_no_models(tmp_path):
+    *_, last = list_loaded_modules(tmp_path, "ls", "ls user", "recall tea", "recall tea --json --scope user")
+    unused = {"pydantic", "pathspec", "muniment.policy.load", "muniment.policy.tables"}
+    assert not unused & last
+
+
+VALUES = {
+    "recall tea": {"words": ["tea"], "limit": 5, "exclude": (), "workspace": None, "hook": False},
+    "recall a --limit 7": {"words": ["a"], "limit": 7},
+    "recall a b --exclude x --exclude y": {"words": ["a", "b"], "exclude": ["x", "y"]},
+    "recall a --workspace /tmp": {"workspace": Path("/tmp")},
+    "ls": {"path": "", "root": ()},
+    "ls user": {"path": "user"},
+    "setup codex": {"tool": ToolName.CODEX, "daemon": False},
+}
+
+
+@pytest.mark.parametrize("line", VALUES)
+def test_option_has_its_declared_type(line):
+    name, *words = line.split()
+    program = typer.main.get_command(app)
+    with program.load(name).make_context(name, words) as context:
+        found = {key: context.params[key] for key in VALUES[line]}
+    assert found == VALUES[line]
+    assert [*map(type, found.values())] == [*map(type, VALUES[line].values())]
+
+
+@pytest.mark.parametrize("words", [["a", "--limit", "0"], ["a", "--limit", "x"], ["a", "--nothing"]])
+def test_wrong_option_of_recall_is_a_usage_error(words):
+    recall = typer.main.get_command(app).load("recall")
+    with pytest.raises(typer.BadParameter.__base__):
+        recall.make_context("recall", words)
 
 
 def test_command_table_matches_help():
