@@ -137,7 +137,7 @@ def _receive(connection: socket.socket, deadline: float) -> tuple[str, str]:
         headers = {
             name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
         }
-        if separator and len(body) >= int(headers["content-length"]):
+        if separator and len(body) >= int(headers.get("content-length", "")):
             break
         connection.settimeout(max(0.001, deadline - time.monotonic()))
         block = connection.recv(65_536)

@@ -127,6 +127,7 @@ class FakeDaemon:
         None,
         b"",
         b"no HTTP at all",
+        b"HTTP/1.1 200 OK\r\n\r\n{}",
         b"HTTP/1.1 500 Error\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
         b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
