@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from muniment.errors import MunimentError
 from muniment.kernel.names import Trust
-from muniment.types.documents import LOCAL, OpaqueType, WireDocument, select_members
+from muniment.types.documents import (
+    LOCAL,
+    REQUIRED,
+    ErrorCodes,
+    OpaqueType,
+    WireDocument,
+    select_members,
+)
 from muniment.types.keys import EntryKey
 
 
@@ -70,6 +78,39 @@ class RecalledEntry(WireDocument):
     key: Annotated[EntryKey | None, "The identifier of this version of the entry.", OpaqueType()] = field(
         default=None, metadata=LOCAL
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled(WireDocument):
+    """The result of a recall (the entries that help with a message), or the standing context of a session."""
+
+    entries: Annotated[tuple[RecalledEntry, ...], "The entries, the best first."] = field(
+        default_factory=tuple, metadata=REQUIRED
+    )
+    text: Annotated[
+        str, "The text to pass to a model unchanged; may be empty. Entries that are data are between marks."
+    ] = field(default_factory=str, metadata=REQUIRED)
+    tokens: Annotated[int, "Approximate tokens of `text`."] = field(default_factory=int, metadata=REQUIRED)
+    abstained: Annotated[bool, "Whether no entry matches, except entries that the request excluded."] = field(
+        default_factory=bool, metadata=REQUIRED
+    )
+    error: Annotated[
+        MunimentError | None,
+        "If an error occurred: the reason why the result is empty.",
+        ErrorCodes(("managed_memory_unavailable", "deadline", "recall_failed")),
+    ] = None
+    notes: Annotated[tuple[str, ...], "Notices for the user."] = ()
+    withheld: Annotated[int, "The number of found entries that may not be shown to models."] = field(
+        default=0, metadata=LOCAL
+    )
+    is_repeat: Annotated[
+        bool, "Whether these entries were injected before, but so long ago that they are repeated."
+    ] = field(default=False, metadata=LOCAL)
+
+    @property
+    def keys(self) -> frozenset[EntryKey]:
+        """Return the identifiers (root, path and digest) of the recalled entries."""
+        return frozenset(each.key for each in self.entries if each.key is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

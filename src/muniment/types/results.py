@@ -11,20 +11,16 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal, cast
 
 from muniment.errors import MunimentError, PendingReview
-from muniment.kernel.change import ChangeKind
-from muniment.kernel.names import Digest, Enforcement, Trust
+from muniment.kernel.names import Enforcement, Trust
 from muniment.names import ContextMode, FenceLayer
 from muniment.types.documents import (
     LOCAL,
-    REQUIRED,
     Discriminator,
-    ErrorCodes,
     OpaqueType,
     WireDocument,
     select_members,
 )
-from muniment.types.entries import RecalledEntry
-from muniment.types.keys import EntryKey
+from muniment.types.runs import Change, SupersededEntry, Turn
 
 MAX_RETAINED: Final = 100
 """Maximum number of entries in `ForgetResult.kept`."""
@@ -37,68 +33,12 @@ Status = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """The tokens of a model's turn, as its server counted them; zero if the server did not count."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def add(self, other: Usage) -> Usage:
-        """Return the sum of this usage and `other`."""
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The duration and the tokens of one turn of the model.
-
-    Attributes:
-        seconds: the time from the request to the response or failure.
-        usage: the tokens; zero after a failure.
-    """
-
-    seconds: float
-    usage: Usage
-
-
-@dataclass(frozen=True, slots=True)
-class SupersededEntry(WireDocument):
-    """An outdated entry that a new fact replaced; the new entry has the same path and id."""
-
-    noun = "a superseded entry"
-    path: str
-    id: Annotated[str, "The id in the provenance of the entry; empty if it had no provenance."]
-    previous_text: Annotated[str, "The old text's beginning, one line."] = field(default="", metadata=LOCAL)
-
-
-@dataclass(frozen=True, slots=True)
 class SimilarEntry(WireDocument):
     """An existing entry about the same subject as a new fact; it stays, and the new entry links to it."""
 
     noun = "a similar entry"
     path: str
     id: Annotated[str, "The id in the provenance of the entry; empty if it has no provenance."]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The change of one file, as a result shows it to callers.
-
-    Attributes:
-        path: the path in the memory, such as `user/editor.md`.
-        kind: whether the file is created, modified or deleted.
-        sha256_before: digest of the old content; None for a new file.
-        sha256_after: digest of the new content; None for a deleted file.
-        superseded: the outdated entry that a fact replaced at this path; None if the fact replaced no entry.
-        renamed_from: for a created file: the path that its entry had before; None if the entry is new.
-    """
-
-    path: str
-    kind: ChangeKind
-    sha256_before: Digest | None
-    sha256_after: Digest | None
-    superseded: SupersededEntry | None = None
-    renamed_from: str | None = None
 
 
 def list_superseded(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
@@ -461,40 +401,6 @@ class TaskList(WireDocument):
 
     tasks: tuple[PublicTask, ...]
     next_cursor: Annotated[str | None, "The cursor for the next request, if there are more tasks."] = None
-
-
-# -- recalls -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled(WireDocument):
-    """The result of a recall (the entries that help with a message), or the standing context of a session."""
-
-    entries: Annotated[tuple[RecalledEntry, ...], "The entries, the best first."] = field(
-        default_factory=tuple, metadata=REQUIRED
-    )
-    text: Annotated[
-        str, "The text to pass to a model unchanged; may be empty. Entries that are data are between marks."
-    ] = field(default_factory=str, metadata=REQUIRED)
-    tokens: Annotated[int, "Approximate tokens of `text`."] = field(default_factory=int, metadata=REQUIRED)
-    abstained: Annotated[bool, "Whether no entry matches, except entries that the request excluded."] = field(
-        default_factory=bool, metadata=REQUIRED
-    )
-    error: Annotated[
-        MunimentError | None,
-        "If an error occurred: the reason why the result is empty.",
-        ErrorCodes(("managed_memory_unavailable", "deadline", "recall_failed")),
-    ] = None
-    notes: Annotated[tuple[str, ...], "Notices for the user."] = ()
-    withheld: Annotated[int, "The number of found entries that may not be shown to models."] = field(
-        default=0, metadata=LOCAL
-    )
-    is_repeat: Annotated[bool, "Whether they were injected before."] = field(default=False, metadata=LOCAL)
-
-    @property
-    def keys(self) -> frozenset[EntryKey]:
-        """Return the identifiers (root, path and digest) of the recalled entries."""
-        return frozenset(each.key for each in self.entries if each.key is not None)
 
 
 # -- for the owner -----------------------------------------------------------------------------------
