@@ -11,8 +11,7 @@ from pathlib import Path
 
 from muniment.lab.explain import explain_decision
 from muniment.lab.proofs import Gain, compare_policies, prove_invariants, read_invariants
-from muniment.policy.files import get_shipped_folder
-from muniment.policy.files import LoadedPolicy
+from muniment.policy.files import LoadedPolicy, get_shipped_folder
 from muniment.policy.load import load_files
 from muniment.policy.tables import find_line
 
