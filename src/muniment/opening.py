@@ -21,7 +21,6 @@ from muniment.operations.job_context import JobContext
 from muniment.policy.grammar import parse_symlinks
 from muniment.policy.ownership import bind_outside
 from muniment.policy.platforms import may_write
-from muniment.sandbox.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, find_default_roots, load_configured_policy, read_api_key
 from muniment.store.ledger import move_root
 from muniment.store.state import LEDGER_NAME, State, is_writable
@@ -103,6 +102,8 @@ def open_context(
     loaded = load_configured_policy(settings)
     policy = loaded.policy
     if in_process:
+        from muniment.sandbox.sandbox import check_enforcement
+
         check_enforcement(policy, in_process=True)
     is_read_only = state is None and settings.state.is_dir() and not is_writable(settings.state)
     if is_read_only or not may_write(policy):

@@ -31,19 +31,21 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from muniment.content.frontmatter import decode_front_matter
 from muniment.content.gates import GATES, check_text, clean_line, decode, encode, escape_invisible
 from muniment.content.markdown import ACTIVE_MARKUP, fence_text, find_active_markup
 from muniment.content.patterns import compile_pattern
-from muniment.content.secrets import find_secret
 from muniment.errors import ContentRejected
 from muniment.files import load_package_tables
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
 from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import FILE_SUFFIX
+
+if TYPE_CHECKING:
+    from muniment.content.secrets import SecretFinding
 
 # -- instructions ------------------------------------------------------------------------------------
 #
@@ -206,6 +208,16 @@ NAME_GATE: Final = "name"
 _ALL_GATES: Final = (*GATES, ACTIVE_MARKUP)
 
 
+def _find_secret(data: bytes, rel: str) -> SecretFinding | None:
+    """Return the first secret in a file or in its path, or None.
+
+    The rules are imported here, because they take 20 ms and reading an entry does not need them.
+    """
+    from muniment.content.secrets import find_secret
+
+    return find_secret(data, rel)
+
+
 def check_entry(data: bytes, rel: str, content: Content) -> None:
     """Raise an error if a content check (gate) rejects a file that is about to be written.
 
@@ -231,7 +243,7 @@ def check_entry(data: bytes, rel: str, content: Content) -> None:
     _check_characters(text, other, content.reject)
     if other is not None:
         encode(other.replace("\0", ""))  # The gates handle NUL; none of them handles half a character
-    found = find_secret(data, rel)
+    found = _find_secret(data, rel)
     if found is not None:
         where = f"line {found.line} contains" if found.line else "the path contains"
         raise ContentRejected(f"{where} a possible secret ({found.rule}); remove it", rule=SECRETS_GATE)
@@ -267,7 +279,7 @@ def find_withholding_gate(data: bytes, rel: str, trust: Trust) -> str | None:
         _check_characters(text, other, GATES)
     except ContentRejected as rejected:
         return rejected.rule
-    if (found := find_secret(data, rel)) is not None:
+    if (found := _find_secret(data, rel)) is not None:
         return SECRETS_GATE if found.line else NAME_GATE
     if _find_active_line(text, other) is not None:
         return ACTIVE_MARKUP
@@ -291,7 +303,7 @@ def find_name_gate(rel: str, trust: Trust) -> str | None:
     if find_agent_instruction(read_name_as_text(rel), trust):
         # Before secrets: a name with a secret is rejected anyway; this name waits for review.
         return INSTRUCTIONS_GATE
-    return SECRETS_GATE if find_secret(b"", rel) is not None else None
+    return SECRETS_GATE if _find_secret(b"", rel) is not None else None
 
 
 def read_name_as_text(rel: str) -> str:
@@ -336,7 +348,7 @@ def _find_path_gate(rel: str, reject: Collection[str]) -> str | None:
         _check_characters(path, None, reject)
     except ContentRejected as rejected:
         return rejected.rule
-    if find_secret(b"", path) is not None:
+    if _find_secret(b"", path) is not None:
         return SECRETS_GATE
     return ACTIVE_MARKUP if ACTIVE_MARKUP in reject and find_active_markup(path) is not None else None
 

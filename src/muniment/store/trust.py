@@ -34,7 +34,6 @@ from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, complete_front_matt
 from muniment.content.expiry import compute_expiry_time
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
-from muniment.content.poison import find_poison
 from muniment.content.provenance import Authorship, CanReplace, determine_authorship
 from muniment.content.titles import (
     NAME_KEY,
@@ -435,6 +434,8 @@ def _find_risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
     ):
         yield f"addresses an agent ({rule})"
     if policy.content.poison == "quarantine" and trust in {Trust.AGENT, Trust.EXTERNAL}:
+        from muniment.content.poison import find_poison
+
         found = find_poison(text)
         if found is not None:
             yield f"{found.reason}, which agents would treat as a fact ({found.rules[0]})"
