@@ -102,9 +102,7 @@ def open_context(
     loaded = load_configured_policy(settings)
     policy = loaded.policy
     if in_process:
-        from muniment.sandbox.sandbox import check_enforcement
-
-        check_enforcement(policy, in_process=True)
+        _check_in_process(policy)
     is_read_only = state is None and settings.state.is_dir() and not is_writable(settings.state)
     if is_read_only or not may_write(policy):
         create, is_reader = False, True
@@ -136,6 +134,13 @@ def open_context(
         on_model_failure=settings.on_model_failure,
         standing_tokens=settings.standing_tokens if settings.standing == "on" else 0,
     )
+
+
+def _check_in_process(policy: Policy) -> None:
+    """Raise `ConfinementUnavailable` if the policy requires confined workers. Reading needs no sandbox."""
+    from muniment.sandbox.sandbox import check_enforcement
+
+    check_enforcement(policy, in_process=True)
 
 
 def _recover_roots(state: State, roots: Mapping[Scope, BoundRoot], policy: Policy) -> tuple[str, ...]:

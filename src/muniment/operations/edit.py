@@ -24,14 +24,14 @@ from muniment.errors import InvalidContent, NotFound, Refusal, RememberRefused, 
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import RelPath, Trust, Verb
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.operations.entries import build_file_text
 from muniment.operations.job import EDIT, choose_task_id, commit_edit, create_commit_options, create_run
 from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.naming import choose_path, is_name_generated
 from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
-from muniment.recall.context import PINNED_FOLDER
+from muniment.recall.context import PINNED_FOLDER, is_pinned
 from muniment.store.commit import CommitOptions, grant_listed_files
 from muniment.store.ledger import Run
 from muniment.store.passages import PERSON
@@ -45,7 +45,9 @@ def check_editable(context: JobContext, path: CanonicalPath) -> None:
         PolicyEvaluator(context.policy).require(Verb.MODIFY, path)
     except Refusal as error:
         why = (
-            f"{path.text} is pinned; unpin it first" if is_pinned(path) else f"the change was denied: {error}"
+            f"{path.text} is pinned; unpin it first"
+            if is_pinned(path.rel)
+            else f"the change was denied: {error}"
         )
         raise RememberRefused(why) from error
 
@@ -159,11 +161,6 @@ def replace_body(before: bytes, body: str) -> bytes:
     return (front_text + body if front_text or body == entry.text else build_file_text(body)).encode()
 
 
-def is_pinned(path: CanonicalPath) -> bool:
-    """Return whether an entry is in the folder `pinned/`, in which runs change nothing."""
-    return fold(path.rel.partition("/")[0]) == PINNED_FOLDER and "/" in path.rel
-
-
 def toggle_pin(
     context: JobContext,
     unsafe_path: str,
@@ -193,7 +190,7 @@ def toggle_pin(
     path = Visibility(context, Reader(Trust.OWNER)).resolve_entry(
         unsafe_path, recallable_only=recallable_only
     )
-    rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED_FOLDER}/{path.rel}"
+    rel = path.rel.partition("/")[2] if is_pinned(path.rel) else f"{PINNED_FOLDER}/{path.rel}"
     new_path = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, context.policy.scopes)
     if not _can_see_move(context, path, new_path, recallable_only=recallable_only):
         # The same message as `JobContext.read_file` for a missing file.
@@ -219,7 +216,7 @@ def toggle_pin(
         task_id=None if dry_run else options.run.task,
         path=new_path.text,
         previous_path=path.text,
-        pinned=is_pinned(new_path),
+        pinned=is_pinned(new_path.rel),
         notes=done.notes,
     )
 
@@ -250,7 +247,7 @@ def widen_for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     Raises:
         Refused: `policy` does not let the path outside `pinned/` be created, modified and deleted.
     """
-    pinned_paths = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each)}
+    pinned_paths = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each.rel)}
     outside = [each for each in paths if (each.scope, each.rel) in pinned_paths]
     if len(paths) != 2 or len(outside) != 1:  # noqa: PLR2004  from, to
         return policy

@@ -22,10 +22,10 @@ from muniment.kernel.change import digest
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.operations.edit import is_pinned
 from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility
+from muniment.recall.context import is_pinned
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
 from muniment.store.handles import read_handle
@@ -157,7 +157,7 @@ def show_entry(context: JobContext, unsafe_path: str, reader: Reader = OWNER_REA
         at=timestamp(written),
         expires=assessment.expires,
         ends=None if entry.ends is None else str(entry.ends),
-        pinned=is_pinned(path),
+        pinned=is_pinned(path.rel),
         withheld=assessment.held,
         digest=digest(data),
     )

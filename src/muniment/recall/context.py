@@ -46,6 +46,12 @@ PINNED_FOLDER: Final = "pinned"
 folder.
 """
 
+
+def is_pinned(rel: str) -> bool:
+    """Return whether the entry at a path of a root is in the folder `pinned/`, in which runs change nothing."""
+    return fold(rel.partition("/")[0]) == PINNED_FOLDER and "/" in rel
+
+
 MAX_LISTED: Final = 100
 """Maximum number of entries that a listing returns; no budget has room for more."""
 

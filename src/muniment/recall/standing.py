@@ -38,7 +38,7 @@ from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
 from muniment.kernel.path import fold
 from muniment.recall.block import build_standing_block
-from muniment.recall.context import GLOBAL_SCOPE, PINNED_FOLDER
+from muniment.recall.context import GLOBAL_SCOPE, PINNED_FOLDER, is_pinned
 from muniment.recall.reading import ReadEntry
 from muniment.recall.recaller import Recaller
 from muniment.recall.root_reader import RootReader
@@ -180,9 +180,9 @@ def _rank_candidates(
         score += _FEEDBACK_SCORE if kind == "feedback" else 0.0
         score += _USER_SCORE if reader.get_scope(hit.key.root) == GLOBAL_SCOPE else 0.0
         score += _FIRST_SCORE if position >= len(rows) - first_count else 0.0
-        is_pinned = sort.startswith(f"{PINNED_FOLDER}/")
-        if (is_pinned or score >= _MIN_SCORE) and reader.can_display(hit.key.root, hit.key.rel):
-            found.append(_Candidate(hit, is_pinned, score))
+        is_first = is_pinned(sort)
+        if (is_first or score >= _MIN_SCORE) and reader.can_display(hit.key.root, hit.key.rel):
+            found.append(_Candidate(hit, is_first, score))
     return sorted(found, key=lambda each: (not each.is_pinned, -each.score))
 
 
@@ -190,8 +190,8 @@ def _select_part(reading: ReadEntry) -> ReadEntry | None:
     """Return the part of an entry that a session may start with, by its trust; None: no part."""
     if (owned := reading.owner_part) is not None:
         return owned
-    is_pinned = fold(reading.hit.key.rel).startswith(f"{PINNED_FOLDER}/")
-    if reading.trust is Trust.WORKSPACE or (is_pinned and reading.trust is not Trust.EXTERNAL):
+    is_accepted = is_pinned(reading.hit.key.rel) and reading.trust is not Trust.EXTERNAL
+    if reading.trust is Trust.WORKSPACE or is_accepted:
         return reading
     return None
 

@@ -25,7 +25,7 @@ from muniment.lab.attempts.offer import inspect_system, suggest_remedy
 from muniment.lab.attempts.trial import Trial, run_trial
 from muniment.lab.explain import explain_decision
 from muniment.names import FenceLayer, __version__
-from muniment.operations.edit import check_editable, is_pinned
+from muniment.operations.edit import check_editable
 from muniment.operations.job_context import JobContext
 from muniment.operations.review import (
     STATE_TEXTS,
@@ -36,6 +36,7 @@ from muniment.operations.review import (
     show_review,
 )
 from muniment.policy.load import ACTS, REMOVAL
+from muniment.recall.context import is_pinned
 from muniment.server import lane_tasks
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, get_sentence
 from muniment.server.page.call import PageCall
@@ -122,7 +123,7 @@ def entry(context: JobContext, call: PageCall) -> TemplateValues:
         "states": STATE_TEXTS,
         "row": _find_row(context, path),
         "is_raw": bool(call.query("raw")),
-        "is_pinned": is_pinned(path),
+        "is_pinned": is_pinned(path.rel),
         "is_editable": data is not None and _is_editable(context, path, data),
         "is_too_long": data is not None and not _fits_form(data),
         "name": _choose_name(path, data),
