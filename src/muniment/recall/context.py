@@ -48,7 +48,7 @@ folder.
 
 
 def is_pinned(rel: str) -> bool:
-    """Return whether the entry at a path of a root is in the folder `pinned/`, in which runs change nothing."""
+    """Return whether a path of a root is in the folder `pinned/`, in which runs change nothing."""
     return fold(rel.partition("/")[0]) == PINNED_FOLDER and "/" in rel
 
 
