@@ -41,8 +41,8 @@ from muniment.policy.automaton import (
     build_letters,
     find_shortest_path,
 )
-from muniment.policy.frozen import Frozen
 from muniment.policy.files import LoadedPolicy
+from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import check_creatable
 from muniment.policy.load import (
     ACTS,

@@ -24,10 +24,11 @@ from muniment.errors import InvalidContent, NotFound, Refusal, RememberRefused, 
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Policy, PolicyEvaluator
 from muniment.kernel.names import RelPath, Trust, Verb
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.operations.entries import build_file_text
 from muniment.operations.job import EDIT, choose_task_id, commit_edit, create_commit_options, create_run
 from muniment.operations.job_context import JobContext, is_visible
+from muniment.operations.listing import is_pinned
 from muniment.operations.naming import choose_path, is_name_generated
 from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
@@ -157,11 +158,6 @@ def replace_body(before: bytes, body: str) -> bytes:
     entry = parse(decode(before))
     front_text = entry.text[: len(entry.text) - len(entry.body)]
     return (front_text + body if front_text or body == entry.text else build_file_text(body)).encode()
-
-
-def is_pinned(path: CanonicalPath) -> bool:
-    """Return whether an entry is in the folder `pinned/`, in which runs change nothing."""
-    return fold(path.rel.partition("/")[0]) == PINNED_FOLDER and "/" in path.rel
 
 
 def toggle_pin(

@@ -21,11 +21,11 @@ from muniment.errors import NotFound
 from muniment.kernel.change import digest
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Trust
-from muniment.kernel.path import CanonicalPath
-from muniment.operations.edit import is_pinned
+from muniment.kernel.path import CanonicalPath, fold
 from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility
+from muniment.recall.context import PINNED_FOLDER
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
 from muniment.store.handles import read_handle
@@ -33,6 +33,11 @@ from muniment.store.rows import Assessment
 from muniment.types import EntryList, EntryShown, ListedEntry, SkippedFile
 
 OWNER_READER: Final = Reader(Trust.OWNER)
+
+
+def is_pinned(path: CanonicalPath) -> bool:
+    """Return whether an entry is in the folder `pinned/`, in which runs change nothing."""
+    return fold(path.rel.partition("/")[0]) == PINNED_FOLDER and "/" in path.rel
 
 
 def list_entries(  # noqa: PLR0913  as in the command

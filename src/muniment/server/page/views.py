@@ -25,8 +25,9 @@ from muniment.lab.attempts.offer import inspect_system, suggest_remedy
 from muniment.lab.attempts.trial import Trial, run_trial
 from muniment.lab.explain import explain_decision
 from muniment.names import FenceLayer, __version__
-from muniment.operations.edit import check_editable, is_pinned
+from muniment.operations.edit import check_editable
 from muniment.operations.job_context import JobContext
+from muniment.operations.listing import is_pinned
 from muniment.operations.review import (
     STATE_TEXTS,
     diff_task,
