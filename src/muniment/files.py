@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import errno
 import os
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.resources import files as package_files
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -166,9 +164,13 @@ def sync_directory(directory: Path) -> None:
 
 def load_package_tables(package: str, name: str) -> dict[str, Any]:
     """Return the content of the TOML file `name`.toml in a package of this project; callers cache it."""
+    import tomllib
+
     return tomllib.loads(read_package_text(package, f"{name}.toml"))
 
 
 def read_package_text(package: str, name: str) -> str:
     """Return the text of the file `name` in a package of this project."""
+    from importlib.resources import files as package_files
+
     return package_files(package).joinpath(name).read_text(encoding="utf-8")

@@ -24,7 +24,8 @@ from muniment.kernel.decide import Layer, Quota, Rule
 from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import MAX_PATH_BYTES, canonicalise
 from muniment.operations import edit as editing
-from muniment.operations.edit import check_editable, is_pinned, replace_body, replace_text
+from muniment.operations.edit import check_editable, replace_body, replace_text
+from muniment.operations.listing import is_pinned
 from muniment.operations.review import approve_review, load_origin, show_review, undo_task
 from muniment.store.review import read_pending
 from muniment.store.upkeep import verify_root_index
