@@ -25,8 +25,8 @@ from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import MAX_PATH_BYTES, canonicalise
 from muniment.operations import edit as editing
 from muniment.operations.edit import check_editable, replace_body, replace_text
-from muniment.operations.listing import is_pinned
 from muniment.operations.review import approve_review, load_origin, show_review, undo_task
+from muniment.recall.context import is_pinned
 from muniment.store.review import read_pending
 from muniment.store.upkeep import verify_root_index
 
@@ -69,7 +69,11 @@ def test_pin_moves_entry_and_unpin_restores_its_path(context):
     was = read_entry(context, path)
     pinned, _ = toggle_pin(context, path)
     scope, _, rel = path.partition("/")
-    assert (pinned, is_pinned(resolve_path(context, pinned)), is_pinned(resolve_path(context, path))) == (
+    assert (
+        pinned,
+        is_pinned(resolve_path(context, pinned).rel),
+        is_pinned(resolve_path(context, path).rel),
+    ) == (
         f"{scope}/pinned/{rel}",
         True,
         False,
@@ -171,7 +175,7 @@ def test_pin_is_rejected_if_policy_denies_a_change(tmp_path, verb):
 def test_pinned_folder_is_recognized_in_any_case(context):
     write_files(context, {"user/Pinned/a.md": "one\n", "user/PINNED/b.md": "two\n"})
     for path, back in ("user/Pinned/a.md", "user/a.md"), ("user/PINNED/b.md", "user/b.md"):
-        assert is_pinned(resolve_path(context, path))
+        assert is_pinned(resolve_path(context, path).rel)
         assert toggle_pin(context, path)[0] == back
 
 
