@@ -110,9 +110,9 @@ def pulled_trust(off):
 
 
 @wrap_target("store.visit:build_entry_row")
-def withheld_rows(real, rel, data, digest, assessed, embedder):
+def withheld_rows(real, scope, rel, data, digest, assessed, embedder):
     """Withheld entries are shown like others."""
-    row, words = real(rel, data, digest, assessed._replace(held=None), embedder)
+    row, words = real(scope, rel, data, digest, assessed._replace(held=None), embedder)
     return row._replace(held=assessed.held), words
 
 
