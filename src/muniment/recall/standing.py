@@ -16,7 +16,8 @@ occasion is not a standing fact, even if there is room: a recall finds it.
   topic is named only if it has entries of the owner or the workspace.
 - N3. The text takes at most the budget.
 
-Attacked in tests/units/recall/test_standing.py; benchmarks/standing.py measures how many useful facts it has.
+Attacked in tests/surface/test_standing_everywhere.py and tests/surface/cli/test_hook.py. The script
+benchmarks/standing.py measures how many useful facts the text has.
 """
 
 from __future__ import annotations
