@@ -199,11 +199,27 @@ def find_secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[
                 data, max(0, start - 4 * _MAX_DISTANCE), end + 4 * _MAX_DISTANCE
             ):
                 continue
+            if _is_part_of_id(data, start, end):
+                continue
             ends = _END_OF_NOTE if kind == "networks" else _END
             clause = _read_clause(data, start, end, _MAX_DISTANCE * _LIST_FACTORS.get(kind, 1), ends)
             for rule, position, size in find(clause, words, checks):
                 begin = start - len(clause.before.encode()) + len(clause.text[:position].encode())
                 yield rule, begin, begin + len(clause.text[position : position + size].encode())
+
+
+def _is_part_of_id(data: bytes, start: int, end: int) -> bool:
+    """Return whether the text at this place ends or begins one of Muniment's own ids: "…YD7670XQKEY"."""
+    first = max(0, start - _ID_CHARS)
+    return any(
+        found.start() + first < end and found.end() + first > start
+        for found in _OWN_ID.finditer(data[first : end + _ID_CHARS])
+    )
+
+
+_ID_CHARS: Final = 26
+"""Characters of a ULID. Source: github.com/ulid/spec."""
+_OWN_ID: Final = re.compile(rb"(?<![0-9A-Za-z])[0-7][0-9A-HJKMNP-TV-Z]{%d}(?![0-9A-Za-z])" % (_ID_CHARS - 1))
 
 
 def _read_clause(data: bytes, start: int, end: int, max_distance: int, ends: re.Pattern[str]) -> _Clause:

@@ -181,6 +181,10 @@ class LocalDaemon(DaemonRequests):
         """Run a coroutine on the event loop of the daemon."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
 
+    def read_last_number(self):
+        """Return the number of the newest event in the ledger, which the stream may not have read yet."""
+        return int(self.run_coroutine(self.core.stream.cursor()).rpartition("-")[2])
+
     def count_connections(self):
         """Return the number of open connections."""
         return len(self.daemon._server.server_state.connections)

@@ -54,7 +54,7 @@ def test_commit_event_is_streamed_once_in_order(model_daemon):
 
 def test_task_event_goes_to_its_client_and_change_to_all(daemon):
     ann, ben = daemon.add_client("ann", "ann-id"), daemon.add_client("ben")
-    start, secret = daemon.cursor(daemon.core.stream.last), "The user prefers privacy to fame"
+    start, secret = daemon.cursor(daemon.read_last_number()), "The user prefers privacy to fame"
     task_id = daemon.run_task("remember", {"content": secret}, token=ann, client="ann-id")["taskId"]
     marker, client_id = daemon.remember("The user prefers the end to the means"), {"client": "ann-id"}
     for view in {}, {"token": ann}, {"token": ann, **client_id}, client_id, {"token": ben}:
@@ -165,7 +165,7 @@ def test_client_text_cannot_forge_an_event(daemon):
     assert "forged" not in json.dumps([event.document for event in seen])
     for end in ("\n", "\r", "\r\n", "\n\n", "\u2028", "\x85", "\x0b"):
         text = f"done{end}id: 00000000-9{end}event: memory_changed{end}data: {{}}{end}{end}"
-        last, at = daemon.core.stream.last, "2026-01-01T00:00:00.000Z"
+        last, at = daemon.read_last_number(), "2026-01-01T00:00:00.000Z"
         planted = {"task": "remember-0", "data": {"status": text}, "workspace": daemon.key, "token": "owner"}
         tasks.append_event(daemon.core.state, tasks.OutboxEvent(type="task", at=at, **planted))
         with daemon.open_connection() as line:
@@ -190,7 +190,7 @@ def test_events_replay_from_ledger_and_resync_when_evicted(tmp_path, monkeypatch
             return task_ids[-1]
 
         submit_forgets(4)
-        last = daemon.core.stream.last
+        last = daemon.read_last_number()
         assert last == 12
         for first in (0, last - 5, last - 4, last - 3):
             with daemon.follow_events(cursor=daemon.cursor(first)) as follower:

@@ -46,7 +46,7 @@ def test_events_resume_from_number_and_epoch_or_id(daemon):
     """The number is also in the JSON, where clients of the original contract read it."""
     for number in range(3):
         daemon.run_task("forget", {"query": f"nothing {number}"})
-    last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
+    last, (epoch, _, _) = daemon.read_last_number(), daemon.cursor(0).partition("-")
     for path in f"{BASE}/events", SESSION:
         for cursor, headers in ((f"{epoch}-{last - 4}", {}), (str(last - 4), {"x_qwen_event_epoch": epoch})):
             with daemon.follow_events(cursor, path=path, **headers) as follower:
@@ -57,7 +57,7 @@ def test_events_resume_from_number_and_epoch_or_id(daemon):
 
 def test_missed_events_cause_resync_in_client_format(daemon):
     daemon.run_task("forget", {"query": "nothing at all"})
-    last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
+    last, (epoch, _, _) = daemon.read_last_number(), daemon.cursor(0).partition("-")
     other = {"x_qwen_event_epoch": "0badcafe"}
     same = {"x_qwen_event_epoch": epoch}
     cursors = ("1", {}, 1), ("1", other, 1), (str(last + 1), same, last + 1), ("0", {}, 0), ("x", same, 0)
@@ -76,7 +76,7 @@ def test_missed_events_cause_resync_in_client_format(daemon):
 
 def test_replay_ends_at_its_start_position(daemon):
     daemon.run_task("dream", {})
-    last = daemon.core.stream.last
+    last = daemon.read_last_number()
     with daemon.follow_events(daemon.cursor(last), path=SESSION) as follower:
         assert next(follower).document["data"]["replayedCount"] == 0
         task_id = daemon.submit("dream", {})

@@ -435,6 +435,16 @@ def test_secrets_in_clauses_can_be_redacted():
         assert (find(clean), value in clean) == (None, False), clean
 
 
+@pytest.mark.parametrize("name", ["KEY", "KEYS", "SEED"])
+def test_ids_of_muniment_are_not_names_of_secrets(name):
+    """The metadata of an entry holds random ids; one of 10 000 ends with "KEY", before other random texts."""
+    head, other = "7670XQ9ZTM4WJD7670XQ9ZTM4W", "01M8K8YR11YVZMZ9WZGPBZXH4C"
+    for own in (f"0{head}"[: 26 - len(name)] + name, f"0{name}{head}"[:26]):
+        line = f'{{"id": "{own}", "task": "import-{other}", "titles": "7bb526dfa388 e0023ab94d82"}}'
+        assert find(f"---\nname: A fact\nmuniment: {line}\n---\nA fact\n") is None
+    assert find(f"{own}KEY: {generate_id(1)}") is not None, "only a complete id is skipped"
+
+
 def test_closing_bracket_does_not_make_secret():
     for closer in (")", "]", "}", '"', "'", "”", ").", ")*"):
         for text in (
