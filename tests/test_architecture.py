@@ -267,7 +267,7 @@ MAY_OPEN = {
     "files": {
         *("os.open", "os.fdopen", "unfinished.unlink"),  # for the callers of the functions below
         *("write_atomically", "os.link", "unfinished.rename"),  # new files named by the user
-        "package_files(package).joinpath(name).read_text",  # own tables
+        "locate_package(package).joinpath(name).read_text",  # own tables
     },
     # Permissions of trusted files; own directories.
     "policy.ownership": {
@@ -373,7 +373,7 @@ MAY_OPEN = {
     # The configured state directory.
     "store.database": {
         *("os.open", "path.with_name(path.name + companion).unlink"),
-        *("files(package).joinpath('migrations').iterdir", "each.read_text"),  # own data
+        *("locate_package(package).joinpath('migrations').iterdir", "each.read_text"),  # own data
     },
     # The files that an operator requested, and their list.
     "store.tasks": {"os.open", "os.fdopen", "file.read_text", "path.read_text", "path.unlink"},
@@ -382,7 +382,6 @@ MAY_OPEN = {
         *("self.directory.iterdir", "unfinished.rename"),
         *("unfinished.unlink", "path.parent.glob", "left_over.unlink"),
         "(target / each.name).open",  # a copy of a read-only state directory
-        "files(__package__).joinpath('catalog.sql').read_text",  # own data
     },
     "server.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
     "server.tokens": {"open_descriptor"},
@@ -570,8 +569,8 @@ ALLOWED_MODULES = {
     *make_module_names("muniment.sandbox.fence", "calls wire layers zygote"),
     *make_module_names(
         "muniment.content",
-        "admission entry exact_json frontmatter gates markdown patterns secrets typed_secrets secret_clauses "
-        "secret_notes",
+        "admission entry exact_json expressions frontmatter gates markdown patterns secrets typed_secrets "
+        "secret_clauses secret_notes",
     ),
     "muniment.policy.grammar",
     *make_module_names("muniment.sandbox.tools", "calls overlay schemas workbench service"),

@@ -33,25 +33,14 @@ from muniment.recall.context import Budgets
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
 from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import read_settings
-from muniment.types import (
-    CommittedStep,
-    DreamRequest,
-    DreamResult,
-    ForgetRequest,
-    ForgetResult,
-    Origin,
-    Recalled,
-    RememberRequest,
-    RememberResult,
-    ReviewDecision,
-    ReviewShown,
-    UndoResult,
-)
+from muniment.types import DreamRequest, ForgetRequest, Recalled, RememberRequest
 from muniment.types.arguments import check_optional_texts, check_texts, parse_integer, parse_trust
 
 if TYPE_CHECKING:
     from muniment.recall.conversation import CompactionOptions, Conversation
     from muniment.types import (
+        CommittedStep,
+        DreamResult,
         EditResult,
         EntryList,
         EntryShown,
@@ -59,12 +48,18 @@ if TYPE_CHECKING:
         EraseResult,
         Explained,
         ExportResult,
+        ForgetResult,
         IndexResult,
+        Origin,
         PinResult,
+        RememberResult,
         Review,
+        ReviewDecision,
+        ReviewShown,
+        UndoResult,
     )
 
-R = TypeVar("R", RememberResult, ForgetResult, DreamResult, UndoResult)
+R = TypeVar("R", "RememberResult", "ForgetResult", "DreamResult", "UndoResult")
 
 
 class Memory:
@@ -671,7 +666,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         model: `rules` (default), the name of a language model, or an object, which the caller closes.
         base_url: the address of the model's server, such as `http://127.0.0.1:8080/v1`.
         api_key_file: the file with the key of that server; default: the value of `$MUNIMENT_API_KEY`.
-        protocol: the protocol of that server, one of `agent.model.PROTOCOLS`.
+        protocol: the protocol of that server, one of `agent.model_settings.PROTOCOLS`.
         on_model_failure: if the model fails, let the rules do the work (`rules`, default) or `fail` the task.
         home: the directory of all Muniment data; default: `$MUNIMENT_HOME`.
         in_process: run the tools in this process; the policy must set `require = "none"`.

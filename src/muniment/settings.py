@@ -27,7 +27,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from muniment.agent.model import OnModelFailure, check_model_name, check_on_model_failure, check_protocol
+from muniment.agent.model_settings import (
+    OnModelFailure,
+    check_model_name,
+    check_on_model_failure,
+    check_protocol,
+)
 from muniment.errors import ConfigInvalid, InvalidScope, printable
 from muniment.kernel.names import Scope
 from muniment.names import HOME_VARIABLE, MAX_CONFIG_BYTES
@@ -79,7 +84,7 @@ class Settings:
         base_url: the address of the language model's server.
         api_key_file: the file with the server's key, absolute or relative to the current directory.
         key_in_variable: whether the key is the value of `MUNIMENT_API_KEY`; `api_key_file` is then ignored.
-        protocol: the protocol of the server, one of `agent.model.PROTOCOLS`.
+        protocol: the protocol of the server, one of `agent.model_settings.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `JobContext`.
         embeddings: the directory of a static embedding model, see `recall.semantic_search`; None: recall
             compares only words.

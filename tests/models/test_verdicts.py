@@ -12,7 +12,7 @@ from muniment.errors import PathEscape, Refusal
 from muniment.kernel.decide import DenyPatterns, PolicyEvaluator
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.policy.tables import meet
+from muniment.policy.combine import meet
 
 NAMES = """
 a.md A.md b.md ab.md t T t/a.md t/b.md t/u/b.md ß.md ss.md SS.md straße.md STRASSE.md x.txt .git

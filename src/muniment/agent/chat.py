@@ -292,7 +292,7 @@ _SPECS: Mapping[str, ToolSpec] = {name: _create_tool_spec(name) for name in TOOL
 Form = Literal["tools", "json", "text"]
 """The form of one request.
 
-The protocol that a user chooses (`model.PROTOCOLS`) determines which forms are tried.
+The protocol that a user chooses (`model_settings.PROTOCOLS`) determines which forms are tried.
 """
 
 Document = dict[str, Any]

@@ -65,14 +65,12 @@ from muniment.agent.model import (
     ContextOverflow,
     ModelError,
     ModelRequest,
-    ProtocolName,
     Reply,
     ScopeBrief,
     SystemMessage,
     UserMessage,
-    check_model_name,
-    check_protocol,
 )
+from muniment.agent.model_settings import ProtocolName, check_model_name, check_protocol
 from muniment.agent.response import FirstChoice, create_reply, parse_response
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, DeadlineExceeded, printable

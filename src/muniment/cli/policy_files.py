@@ -34,7 +34,7 @@ DEFAULT: Final = "default"
 
 def create_document(loaded: LoadedPolicy) -> dict[str, Any]:
     """Return the effective policy as a JSON document, with the file and line that each value comes from."""
-    from muniment.policy.tables import SECTIONS
+    from muniment.policy.combine import SECTIONS
 
     policy = loaded.policy
     return {

@@ -49,7 +49,7 @@ from muniment.content.frontmatter import (
 from muniment.content.gates import clean_line
 from muniment.errors import ContentRejected, TooLarge
 from muniment.kernel.names import RelPath
-from muniment.kernel.path import FILE_SUFFIX
+from muniment.kernel.path import FILE_SUFFIX, fold
 
 
 class EntryType(StrEnum):
@@ -78,6 +78,11 @@ EXPIRY_KEY: Final = "expires"
 ENDS_KEY: Final = "ends"
 """Key of an end date that was inferred from the text. After this date recall still finds the entry."""
 
+PINNED_FOLDER: Final = "pinned"
+"""The folder of a scope whose entries come first. Upper and lower case do not matter. Policies protect the
+folder.
+"""
+
 MAX_NAME_CHARS: Final = 80
 """Maximum number of characters of a name that is derived or listed: short enough for a heading."""
 
@@ -90,6 +95,11 @@ _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _DAY_CHARS: Final = len("2026-12-31")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)")
 _MARKER: Final = re.compile(r"(?:[-*+>]|[0-9]{1,9}[.)])[ \t]+")
+
+
+def is_pinned(rel: str) -> bool:
+    """Return whether a path of a root is in the folder `pinned/`, in which runs change nothing."""
+    return fold(rel.partition("/")[0]) == PINNED_FOLDER and "/" in rel
 
 
 @dataclass(frozen=True, slots=True)

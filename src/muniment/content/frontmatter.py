@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from muniment.content.expressions import compile_when_used
+
 # -- scalar ------------------------------------------------------------------------------------------
 #
 # The YAML values that front matter may contain: a small reader, and a writer whose output is simpler.
@@ -46,18 +48,18 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _RESERVED_WORDS: Final = _NULLS | {"true", "false", "yes", "no", "on", "off", "y", "n"}
 _INDICATORS: Final = frozenset(",[]{}#&*!|>'\"%@`")
 
-_UNPRINTABLE: Final = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TO_ESCAPE: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]')
-_BLOCK_HEADER: Final = re.compile(r"([|>])(?:[+-]?([1-9])?|([1-9])[+-])(?:[ \t]+#.*|[ \t]*)")
-_COMMENT: Final = re.compile(r"[ \t]#")
-_SINGLE: Final = re.compile(
+_UNPRINTABLE: Final = compile_when_used("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TO_ESCAPE: Final = compile_when_used('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]')
+_BLOCK_HEADER: Final = compile_when_used(r"([|>])(?:[+-]?([1-9])?|([1-9])[+-])(?:[ \t]+#.*|[ \t]*)")
+_COMMENT: Final = compile_when_used(r"[ \t]#")
+_SINGLE: Final = compile_when_used(
     r"(?P<text>[^'\n \t]+)|(?P<quote>'')|(?P<fold>[ \t]*\n[ \t\n]*)|(?P<space>[ \t]+)"
 )
-_DOUBLE: Final = re.compile(
+_DOUBLE: Final = compile_when_used(
     r'(?P<text>[^"\\\n \t]+)|(?P<join>\\\n[ \t\n]*)|(?P<fold>[ \t]*\n[ \t\n]*)|(?P<space>[ \t]+)'
     r"|\\x(?P<x>[0-9A-Fa-f]{2})|\\u(?P<u>[0-9A-Fa-f]{4})|\\U(?P<U>[0-9A-Fa-f]{8})|\\(?P<escape>[^\n])"
 )
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = compile_when_used(
     r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U((?:000[0-9A-Fa-f]|0010)[0-9A-Fa-f]{4})|([^\n]))"
 )
 _ESCAPES: Final = {
@@ -378,9 +380,9 @@ Entries need a fiftieth of it. A listing reads at most this much of every file.
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 
-_OPENING: Final = re.compile(f"{BYTE_ORDER_MARK}?---[ \t]*(\r\n|\n|\r)")
-_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-_COLON: Final = re.compile(r":(?=[ \t]|\Z)")
+_OPENING: Final = compile_when_used(f"{BYTE_ORDER_MARK}?---[ \t]*(\r\n|\n|\r)")
+_BREAK: Final = compile_when_used("\r\n|[\n\r\x85\u2028\u2029]")
+_COLON: Final = compile_when_used(r":(?=[ \t]|\Z)")
 
 
 @dataclass(frozen=True, slots=True)

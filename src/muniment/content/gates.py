@@ -36,6 +36,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Final
 
+from muniment.content.expressions import compile_when_used
 from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.normal_forms import MAX_MARKS, find_overlong_run
 
@@ -61,31 +62,32 @@ _FLAGS: Final = "|".join(
     for region in ("gbeng", "gbsct", "gbwls")
 )
 
-_INVISIBLE: Final = re.compile(f"[{_CONTROL}{_BIDI}{_TAGS}{_ZERO_WIDTH}]")
-_SUSPECT: Final = re.compile(f"{_FLAGS}|{_INVISIBLE.pattern}")
-_NOT_DISPLAYED: Final = re.compile(
-    f"{_INVISIBLE.pattern}|\r(?!\n)|[\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]",
+_INVISIBLE_CLASS: Final = f"[{_CONTROL}{_BIDI}{_TAGS}{_ZERO_WIDTH}]"
+_INVISIBLE: Final = compile_when_used(_INVISIBLE_CLASS)
+_SUSPECT: Final = compile_when_used(f"{_FLAGS}|{_INVISIBLE_CLASS}")
+_NOT_DISPLAYED: Final = compile_when_used(
+    f"{_INVISIBLE_CLASS}|\r(?!\n)|[\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]",
 )
 _PLAIN_ASCII: Final = b"\t\n\r" + bytes(range(0x20, 0x7F))
-_IS_CONTROL: Final = re.compile(f"[{_CONTROL}]")
-_IS_ANSI: Final = re.compile("[\x1b\x90\x98\x9b\x9d-\x9f]")
-_IS_BIDI: Final = re.compile(f"[{_BIDI}]")
-_IS_TAG: Final = re.compile(f"[{_TAGS}]")
-_IS_IDEOGRAPH: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]")
-_IS_EMOJI: Final = re.compile(
+_IS_CONTROL: Final = compile_when_used(f"[{_CONTROL}]")
+_IS_ANSI: Final = compile_when_used("[\x1b\x90\x98\x9b\x9d-\x9f]")
+_IS_BIDI: Final = compile_when_used(f"[{_BIDI}]")
+_IS_TAG: Final = compile_when_used(f"[{_TAGS}]")
+_IS_IDEOGRAPH: Final = compile_when_used("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]")
+_IS_EMOJI: Final = compile_when_used(
     "[\u2190-\u21ff\u2300-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
 )
-_IS_JOINING: Final = re.compile(
+_IS_JOINING: Final = compile_when_used(
     "[\u0620-\u064a\u066e-\u06d3\u06d5-\u074f\u0750-\u077f\u07ca-\u07ea\u0840-\u0858\u0860-\u08c9\u1820-\u18aa"
     "\ua840-\ua873\U00010ac0-\U00010ae4\U00010b80-\U00010baf\U00010d00-\U00010d23\U00010f30-\U00010f54"
     "\U0001e900-\U0001e943]"
 )
-_IS_MONGOLIAN: Final = re.compile("[\u1820-\u18aa]")
-_HAS_DOTTED_FORM: Final = re.compile("[\u1000-\u109f\ua840-\ua877]")
+_IS_MONGOLIAN: Final = compile_when_used("[\u1820-\u18aa]")
+_HAS_DOTTED_FORM: Final = compile_when_used("[\u1000-\u109f\ua840-\ua877]")
 _WORD_ENDS: Final = frozenset({"", ".", "\u06d4", " ", "\t", "\r", "\n"})
 _ZWNJ, _ZWJ, _EMOJI_STYLE = "\u200c", "\u200d", "\ufe0f"
-_ALWAYS_DROPPED: Final = re.compile("[\xad\u200b\u2060\ufeff]")
-_JOINERS: Final = re.compile(f"[{_ZWNJ}{_ZWJ}]")
+_ALWAYS_DROPPED: Final = compile_when_used("[\xad\u200b\u2060\ufeff]")
+_JOINERS: Final = compile_when_used(f"[{_ZWNJ}{_ZWJ}]")
 _VIRAMA_CLASS: Final = 9  # canonical combining class of a virama, as defined in RFC 5892
 
 

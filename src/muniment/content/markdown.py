@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
+from muniment.content.expressions import compile_when_used
 from muniment.content.frontmatter import find_front_matter, starts_front_matter
 from muniment.content.patterns import compile_pattern
 from muniment.kernel.names import MAX_PATH_BYTES, RelPath
@@ -28,7 +29,7 @@ from muniment.kernel.names import MAX_PATH_BYTES, RelPath
 Kind = Literal["blank", "marks", "text", "heading", "rule", "fence", "code", "html"]
 """The kind of a line; `marks`: the line has only markers of list items and quotes."""
 
-_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+_LINE: Final = compile_when_used(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 _CODE_INDENT: Final = 4
 _MAX_PADDING: Final = 4
 _TAB: Final = 4
@@ -39,11 +40,11 @@ MAX_NESTING: Final = 64
 QUOTE: Final = -1
 """The number of every block quote in `Line.path`."""
 
-_HEADING: Final = re.compile(r"#{1,6}(?:[ \t]|\Z)")
-_RULE: Final = re.compile(r"(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})\Z")
-_UNDERLINE: Final = re.compile(r"(?:=+|-+)[ \t]*\Z")
-_FENCE: Final = re.compile(r"(`{3,})[^`]*\Z|(~{3,})")
-_MARKER: Final = re.compile(r"(?:[-+*]|([0-9]{1,9})[.)])(?=[ \t]|\Z)")
+_HEADING: Final = compile_when_used(r"#{1,6}(?:[ \t]|\Z)")
+_RULE: Final = compile_when_used(r"(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){3,})\Z")
+_UNDERLINE: Final = compile_when_used(r"(?:=+|-+)[ \t]*\Z")
+_FENCE: Final = compile_when_used(r"(`{3,})[^`]*\Z|(~{3,})")
+_MARKER: Final = compile_when_used(r"(?:[-+*]|([0-9]{1,9})[.)])(?=[ \t]|\Z)")
 _VALUE: Final = r"""(?:[^"'=<>`\s]+|'[^']*'|"[^"]*")"""
 _ATTRIBUTE: Final = rf"(?>[ \t]+[a-z_:][a-z0-9_.:-]*(?:[ \t]*=[ \t]*{_VALUE})?)"
 _HTML_BLOCKS: Final = (
@@ -53,7 +54,7 @@ _HTML_BLOCKS: Final = (
     "section summary table tbody td tfoot th thead title tr track ul"
 ).replace(" ", "|")
 _HTML: Final = tuple(
-    (re.compile(start, re.IGNORECASE), re.compile(end, re.IGNORECASE) if end else None)
+    (compile_when_used(start, re.IGNORECASE), compile_when_used(end, re.IGNORECASE) if end else None)
     for start, end in (
         (r"<(?:script|pre|style|textarea)(?=[ \t>]|\Z)", r"</(?:script|pre|style|textarea)>"),
         (r"<!--", r"-->"),
@@ -542,8 +543,8 @@ def _has_same_blocks(before: Sequence[Line], after: Sequence[Line], item: Item) 
 #
 # Find the relative links of an entry to files of its scope. This section opens no files.
 
-_TARGET: Final = re.compile(rf"\]\([ \t]{{0,8}}<?([^)\s<>]{{1,{MAX_PATH_BYTES}}})")
-_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_TARGET: Final = compile_when_used(rf"\]\([ \t]{{0,8}}<?([^)\s<>]{{1,{MAX_PATH_BYTES}}})")
+_SCHEME: Final = compile_when_used(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def find_relative_links(body: str, rel: RelPath) -> Iterator[RelPath]:
@@ -659,17 +660,17 @@ _ANY_FORM: Final = "|".join(f"(?:{form})" for form in _FORMS)
 _REFERENCE: Final = rf"(?m:^)[ \t>*+0-9.)-]*\[(?:[^\[\]\\]|\\.)+\]:{_SPACE}<?{_REMOTE}"
 _BY_REFERENCE: Final = rf"!\[{_ALT}\](?:[^(]|$)"
 
-_BREAK: Final = re.compile("\r\n|\n|\r")
-_OTHER_BREAK: Final = re.compile("\r\n?")
-_ENTITY: Final = re.compile("&[#a-zA-Z]")
-_FENCE_LINE: Final = re.compile(r"(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*")
-_LIKE_A_FENCE: Final = re.compile(r"[ \t>*+0-9.)-]*(?:```|~~~)")
-_OPENS_HTML: Final = re.compile(r"[ \t>*+0-9.)-]*<[A-Za-z!?/]")
+_BREAK: Final = compile_when_used("\r\n|\n|\r")
+_OTHER_BREAK: Final = compile_when_used("\r\n?")
+_ENTITY: Final = compile_when_used("&[#a-zA-Z]")
+_FENCE_LINE: Final = compile_when_used(r"(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*")
+_LIKE_A_FENCE: Final = compile_when_used(r"[ \t>*+0-9.)-]*(?:```|~~~)")
+_OPENS_HTML: Final = compile_when_used(r"[ \t>*+0-9.)-]*<[A-Za-z!?/]")
 _ACTIVE_LANGUAGES: Final = frozenset({*_RUN_BY_READERS, *_DRAWN_BY_READERS})
 _MARKS: Final = ("<", "](", "]:", "```", "~~~")
 """Text without any of these characters has no active markup."""
 
-_TICKS: Final = re.compile(r"\\?`+|<(?![ =<>-])(?![a-zA-Z/][\w:-]*>)")
+_TICKS: Final = compile_when_used(r"\\?`+|<(?![ =<>-])(?![a-zA-Z/][\w:-]*>)")
 
 
 def find_active_markup(text: str) -> int | None:

@@ -32,6 +32,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from muniment.content.dependence import has_dependent_item
+from muniment.content.expressions import compile_when_used
 from muniment.content.words import STOP_WORDS, extract_features, is_unspaced
 from muniment.files import load_package_tables
 from muniment.kernel.normal_forms import normalise
@@ -65,25 +66,27 @@ A text that repeats half of a fact more often is unusual.
 SENTENCE_CHARS: Final = 1_000
 """Number of characters before and after a fact that are searched for the ends of its sentence."""
 
-_MARKER: Final = re.compile(r"^[ \t]*(?:[-*+>]|#{1,6}|\d{1,9}[.)])[ \t]+", re.MULTILINE)
-_ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
-_BULLET: Final = re.compile(r"[-*+][ \t]+(?!\[[ xX]\])(\S.*)")
-_EMPHASIS: Final = re.compile(r"(?<![\w*_])(\*{1,3}|_{1,3})(?=[^\s*_])([^*_\n]+)(?<=[^\s*_])\1(?![\w*_])")
-_TOKEN: Final = re.compile(
+_MARKER: Final = compile_when_used(r"^[ \t]*(?:[-*+>]|#{1,6}|\d{1,9}[.)])[ \t]+", re.MULTILINE)
+_ITEM: Final = compile_when_used(r"(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
+_BULLET: Final = compile_when_used(r"[-*+][ \t]+(?!\[[ xX]\])(\S.*)")
+_EMPHASIS: Final = compile_when_used(
+    r"(?<![\w*_])(\*{1,3}|_{1,3})(?=[^\s*_])([^*_\n]+)(?<=[^\s*_])\1(?![\w*_])"
+)
+_TOKEN: Final = compile_when_used(
     r"(?<![\w.)\]])[-\u2212+](?=\w)|\d+(?:[.,:]\d+)+|\w+(?:['\u2019]\w+)*"
     r"|[^\w\s.,;:!()\[\]{}\"'`\u2018-\u201f\u00ab\u00bb\u2010-\u2015\u2026\u3001\u3002\uff0c-]"
 )
 _ARTICLES: Final = frozenset({"a", "an", "the", "An", "The"})  # But not "Plan A".
-_HIDDEN: Final = re.compile(r"<!--.*?(?:-->|\Z)|~~[^~\n]*~~", re.DOTALL)
+_HIDDEN: Final = compile_when_used(r"<!--.*?(?:-->|\Z)|~~[^~\n]*~~", re.DOTALL)
 MAX_SPLIT_ITEMS: Final = 64
 """Maximum number of items of a list that may be split over several texts. A longer list stays one text."""
 
 _SUBJECTS: Final = frozenset({"user", "i", "I", "we"})
-_SMALL_WORD: Final = re.compile(r"[a-z]{2,}(?:'s)?")
+_SMALL_WORD: Final = compile_when_used(r"[a-z]{2,}(?:'s)?")
 _ENDINGS: Final = ("'s", "ies", "ied", "es", "ed", "ing", "s", "e", "y")
 _MIN_STEM: Final = 3
-_SENTENCE_END: Final = re.compile(r"[.!?;\u3002\uff01\uff1f](?=\s|\Z)|\n[ \t]*+\n")
-_DENIAL: Final = re.compile(
+_SENTENCE_END: Final = compile_when_used(r"[.!?;\u3002\uff01\uff1f](?=\s|\Z)|\n[ \t]*+\n")
+_DENIAL: Final = compile_when_used(
     r"\b(?:not|no|never|none|nor|neither|without|cannot|\w+n['\u2019]?t|false(?:ly)?|untrue|wrong(?:ly)?|incorrect"
     r"|nicht|kein\w*|nie|niemals|ohne|falsch|pas|jamais|sans|faux|nunca|jam\u00e1s|sin|non|mai|senza"
     r"|n\u00e3o|sem|niet|geen|nooit|\u043d\u0435|\u043d\u0435\u0442|\u043d\u0438\u043a\u043e\u0433\u0434\u0430)\b"
@@ -277,12 +280,16 @@ def _load_words() -> _ReversingWords:
     )
 
 
-_MARKERS: Final = re.compile(r"[ \t]*((?:[-*+>][ \t]+)*)((?:[0-9]{1,3}[.)][ \t]+)?)((?:[-*+>][ \t]+)*)")
-_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
-_ENDS_SENTENCE: Final = re.compile(r"[.!?\u2026\u3002\uff01\uff1f\u061f\u0964][\"')\]\u201d\u2019\u00bb]*\Z")
-_WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
-_NUMBER: Final = re.compile(r"\d")
-_MARKUP: Final = re.compile(r"^[ \t]*(?:```|~~~|\||={2,}|-{2,})|^(?: {4}|\t)|<[!/?a-zA-Z]|~~")
+_MARKERS: Final = compile_when_used(
+    r"[ \t]*((?:[-*+>][ \t]+)*)((?:[0-9]{1,3}[.)][ \t]+)?)((?:[-*+>][ \t]+)*)"
+)
+_HEADING: Final = compile_when_used(r" {0,3}#{1,6}(?:[ \t]|$)")
+_ENDS_SENTENCE: Final = compile_when_used(
+    r"[.!?\u2026\u3002\uff01\uff1f\u061f\u0964][\"')\]\u201d\u2019\u00bb]*\Z"
+)
+_WORD: Final = compile_when_used(r"\w+(?:['\u2019]\w+)*")
+_NUMBER: Final = compile_when_used(r"\d")
+_MARKUP: Final = compile_when_used(r"^[ \t]*(?:```|~~~|\||={2,}|-{2,})|^(?: {4}|\t)|<[!/?a-zA-Z]|~~")
 _ENDING: Final = ".,;:!\u2026\u3002\uff0c"
 
 

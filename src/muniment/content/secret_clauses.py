@@ -30,7 +30,8 @@ from typing import Any, Final
 
 import re2
 
-from muniment.content.patterns import compile_pattern
+from muniment.content.expressions import compile_when_used
+from muniment.content.patterns import WordExpression, compile_pattern
 from muniment.files import load_package_tables
 
 TOKEN: Final = "named-token"  # noqa: S105  the id of a rule
@@ -42,31 +43,33 @@ _MAX_DISTANCE: Final = 120
 """Number of characters of a clause that are read before and after a name."""
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """The first code point of the scripts without spaces: Thai, kana, Han and Hangul."""
-_END_OF_NOTE: Final = re.compile(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
+_END_OF_NOTE: Final = compile_when_used(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 """The end of a clause that spans several lines, with a name on each."""
-_END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
+_END: Final = compile_when_used(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
-_MARK: Final = re.compile(
+_MARK: Final = compile_when_used(
     rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"  # noqa: RUF001
 )
-_STRONG_MARK: Final = re.compile(
+_STRONG_MARK: Final = compile_when_used(
     rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"  # noqa: RUF001
 )
-_ID: Final = re.compile(
+_ID: Final = compile_when_used(
     r"(?<![A-Za-z0-9_-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|(?=[0-9]{0,40}[a-fA-F])[0-9a-fA-F]{24,128})(?![A-Za-z0-9_-])"
 )
-_RANDOM: Final = re.compile(r"(?<![A-Za-z0-9_+/=.~:-])[A-Za-z0-9+/_~-]{16,200}={0,2}(?![A-Za-z0-9_+/~-])")
-_LICENSE: Final = re.compile(r"(?<![A-Za-z0-9-])(?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6}(?![A-Za-z0-9-])")
-_BASE32: Final = re.compile(
+_RANDOM: Final = compile_when_used(
+    r"(?<![A-Za-z0-9_+/=.~:-])[A-Za-z0-9+/_~-]{16,200}={0,2}(?![A-Za-z0-9_+/~-])"
+)
+_LICENSE: Final = compile_when_used(r"(?<![A-Za-z0-9-])(?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6}(?![A-Za-z0-9-])")
+_BASE32: Final = compile_when_used(
     r"(?<![A-Za-z0-9])(?:[a-z2-7]{4}(?: [a-z2-7]{4}){3,15}|[A-Z2-7]{4}(?: [A-Z2-7]{4}){3,15})"
     r"(?![A-Za-z0-9])"
 )
-_WORD: Final = re.compile(
+_WORD: Final = compile_when_used(
     rf"[^\s{OPENING_QUOTES},;()（）|<>，。、\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{6,64}}"  # noqa: RUF001
 )
 _COMBINATION: Final = r"[0-9]{1,2}(?:(?: ?[-–/,] ?| )[0-9]{1,2}){2,4}"  # noqa: RUF001
-_CODE: Final = re.compile(
+_CODE: Final = compile_when_used(
     rf"(?<![A-Za-z0-9_.,/:#+-])(?:[0-9](?:[-–][0-9]){{2,7}}|{_COMBINATION}"  # noqa: RUF001
     r"|[0-9]{1,4}[A-ZА-Я][0-9]{2,6}"  # noqa: RUF001
     r"|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
@@ -76,11 +79,11 @@ _SIDE: Final = (
     r"(?:left|right|links|rechts|gauche|droite|izquierda|derecha|sinistra|destra|esquerda|direita|lewo|prawo|вправо|влево|направо|налево"
     r"|[LR])"
 )
-_TURNS: Final = re.compile(
+_TURNS: Final = compile_when_used(
     rf"(?:[0-9]{{1,2}} ?{_SIDE}\b[^\w\n]{{1,3}}){{2,5}}[0-9]{{1,2}}(?: ?{_SIDE}\b)?"
     rf"|(?:\b{_SIDE} ?[0-9]{{1,2}}[^\w\n]{{1,3}}){{2,5}}{_SIDE} ?[0-9]{{1,2}}"
 )
-_TO_SIDE: Final = re.compile(
+_TO_SIDE: Final = compile_when_used(
     rf"(?i:(?<![^\W\d_]){_SIDE}(?![^\W\d_])|вправо|влево|направо|налево|[右左])"
     r"(?:[^\d.;。；]{0,12}[0-9] ?[^\d\s,;]{1,6})?[^\d,;.。；]{0,16}[0-9]{1,2}(?![0-9回])"  # noqa: RUF001
 )
@@ -91,7 +94,7 @@ _ONE_OF_LIST: Final = (
     r"|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
     r"|(?=[A-Z]*[0-9])(?=[0-9]*[A-Z])[A-Z0-9]{5,12}|(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{6,12})"
 )
-_LIST: Final = re.compile(
+_LIST: Final = compile_when_used(
     rf"(?<![A-Za-z0-9_-]){_ONE_OF_LIST}"
     rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
 )
@@ -99,12 +102,12 @@ _PHRASE_SIZES: Final = frozenset({12, 13, 15, 18, 21, 24, 25})
 """Possible numbers of words of a wallet phrase. Source: BIP-39; 13 and 25 are those of Monero."""
 _LETTERS: Final = "[a-zß-öø-ÿœąćęłńśźżа-яё]"
 _NUMBERED: Final = rf"(?:[0-9]{{1,2}}[.):]?\s*)?{_LETTERS}{{3,9}}"
-_PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{11,28}}(?!\w)")
-_FUNCTION_WORDS: Final = re.compile(
+_PHRASE: Final = compile_when_used(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{11,28}}(?!\w)")
+_FUNCTION_WORDS: Final = compile_when_used(
     r"\b(?:the|and|for|with|was|are|has|not|but|der|die|das|und|mit|les|des|est|pour|avec|los|las|por|para"
     r"|con|del|non|che|het|een|van|voor|jest|nie)\b"
 )
-_LOGIN: Final = re.compile(
+_LOGIN: Final = compile_when_used(
     r"(?<![\w./@-])"
     r"(?:(?P<user>[\w.@+\\-]{2,64})(?: +[/:] +|\s+\|\s+)"
     r"|(?<!:)(?!(?i:sha|md5|urn|key|id|arn))[\w+\\-]{2,64}:"
@@ -113,9 +116,9 @@ _LOGIN: Final = re.compile(
     r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
     r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
 )
-_DIGIT: Final = re.compile(rb"[0-9]|\w[!#$&*+@%^~]\w")
+_DIGIT: Final = compile_when_used(rb"[0-9]|\w[!#$&*+@%^~]\w")
 """A part of every secret except a phrase: a digit, or a mark between letters."""
-_MIXED: Final = re.compile(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
+_MIXED: Final = compile_when_used(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +138,19 @@ class _ClauseWords:
         public_before, public_near, public_anywhere, public_codes: find words that mark a value as public.
     """
 
-    names: tuple[Any, ...]
-    places: Any
-    codes: Any
-    network_keys: Any
-    unlocks: Any
-    typed_in: Any
-    changes: Any
-    introducers: Any
-    locks: Any
-    public_before: Any
-    public_near: Any
-    public_anywhere: Any
-    public_codes: Any
+    names: tuple[WordExpression, ...]
+    places: WordExpression
+    codes: WordExpression
+    network_keys: WordExpression
+    unlocks: WordExpression
+    typed_in: WordExpression
+    changes: WordExpression
+    introducers: WordExpression
+    locks: WordExpression
+    public_before: WordExpression
+    public_near: WordExpression
+    public_anywhere: WordExpression
+    public_codes: WordExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,9 @@ def _is_part_of_id(data: bytes, start: int, end: int) -> bool:
 
 _ID_CHARS: Final = 26
 """Characters of a ULID. Source: github.com/ulid/spec."""
-_OWN_ID: Final = re.compile(rb"(?<![0-9A-Za-z])[0-7][0-9A-HJKMNP-TV-Z]{%d}(?![0-9A-Za-z])" % (_ID_CHARS - 1))
+_OWN_ID: Final = compile_when_used(
+    rb"(?<![0-9A-Za-z])[0-7][0-9A-HJKMNP-TV-Z]{%d}(?![0-9A-Za-z])" % (_ID_CHARS - 1)
+)
 
 
 def _read_clause(data: bytes, start: int, end: int, max_distance: int, ends: re.Pattern[str]) -> _Clause:
@@ -283,9 +288,9 @@ def _is_public(gap: str, words: _ClauseWords) -> bool:
 
 _HOUR: Final = r"(?:[01][0-9]|2[0-4])[0-5][0-9]"
 _TO: Final = r"(?:to|until|till|and|bis|und|à|et|a|y|alle|e|às|tot|en|do|i|до|и|[-–])"  # noqa: RUF001
-_HOURS: Final = re.compile(rf"{_HOUR} ?{_TO} ?{_HOUR}\b")
+_HOURS: Final = compile_when_used(rf"{_HOUR} ?{_TO} ?{_HOUR}\b")
 """Opening hours, which are not codes."""
-_IN_PATH: Final = re.compile(r"/|\.\w")
+_IN_PATH: Final = compile_when_used(r"/|\.\w")
 """Text after a name that makes it part of a path or of a file name."""
 _MAX_GAP_WORDS: Final = 3
 _MAX_WORDS_BEFORE_NAME: Final = 6
@@ -305,21 +310,21 @@ def _find_passwords(
             return
 
 
-_OTHER_NOUN: Final = re.compile(
+_OTHER_NOUN: Final = compile_when_used(
     r" (?:managers?|resets?|polic(?:y|ies)|hints?|generators?|fields?|rotation|rules?|prompts?|stores?"
     r"|vaults?|lengths?|hash(?:es)?|forms?|pages?|links?|strength|dialogs?)\b",
     re.IGNORECASE,
 )
 """Nouns after the name of a password that change its meaning, such as "manager"."""
-_ARROW: Final = re.compile(r"(?:->|→|=>)\s*$")
-_JOINED_WORDS: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,4}")
+_ARROW: Final = compile_when_used(r"(?:->|→|=>)\s*$")
+_JOINED_WORDS: Final = compile_when_used(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,4}")
 
 
 def _is_strong(text: str, checks: ValueChecks) -> bool:
     return _STRONG.match(text) is not None and checks.is_not_word(text)
 
 
-_STRONG: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])|[^\W_]{2,}[!#$&*+@%^~][^\W_]{2,}")
+_STRONG: Final = compile_when_used(r"(?=.*[0-9])(?=.*[^\W\d_])|[^\W_]{2,}[!#$&*+@%^~][^\W_]{2,}")
 """Letters and digits, or a mark between letters."""
 
 
@@ -365,7 +370,7 @@ def _find_networks(
             return
 
 
-_NETWORK: Final = re.compile(
+_NETWORK: Final = compile_when_used(
     r"(?::?\s+[^\s/,;:]+){1,5}\s/\s(?P<value>(?=\S*[0-9])[^\s/,;]{8,63})(?=\s*$|[.,;)])"
 )
 """The name of a network, a slash and its key."""
@@ -394,7 +399,7 @@ def _find_logins(
             return
 
 
-_NOT_LOGIN: Final = re.compile(r"\\[ux][0-9a-fA-F]{2}|^[0-9]{2}:[0-9]{2}")
+_NOT_LOGIN: Final = compile_when_used(r"\\[ux][0-9a-fA-F]{2}|^[0-9]{2}:[0-9]{2}")
 """An escaped character of a path, or the rest of a time of day."""
 _MIN_CHARS_AFTER_AND: Final = 8
 
@@ -483,7 +488,7 @@ def _is_place_label(clause: _Clause, value: re.Match[str], words: _ClauseWords) 
     )
 
 
-_TIME: Final = re.compile(r"(?:[01][0-9]|2[0-3])[0-5][05]")
+_TIME: Final = compile_when_used(r"(?:[01][0-9]|2[0-3])[0-5][05]")
 
 
 def _is_near_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
@@ -507,8 +512,8 @@ def _is_near_name(before: str, rest: str, value: str, words: _ClauseWords) -> bo
 
 
 _MIN_NAME_CHARS: Final = 5
-_SINGLE_DIGITS: Final = re.compile(r"[0-9](?:[-–][0-9]){3,7}")  # noqa: RUF001
-_IN_PAIRS: Final = re.compile(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF001
+_SINGLE_DIGITS: Final = compile_when_used(r"[0-9](?:[-–][0-9]){3,7}")  # noqa: RUF001
+_IN_PAIRS: Final = compile_when_used(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF001
 
 
 def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
@@ -520,7 +525,7 @@ def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
 
 
 _MAX_LABEL_WORDS: Final = 7
-_NOT_YEAR: Final = re.compile(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
+_NOT_YEAR: Final = compile_when_used(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
 
 
 def _is_combination(value: str) -> bool:
@@ -603,9 +608,11 @@ def _load_words() -> _ClauseWords:
         changes=compile_names(words["changes"]),
         introducers=compile_endings(words["says"]),
         locks=compile_names(words["locks"]),
-        public_before=_compile_ending(public["before"]),
-        public_near=_compile_ending(public["near"]),
-        public_anywhere=compile_pattern(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode()),
+        public_before=WordExpression(lambda: _compile_ending(public["before"])),
+        public_near=WordExpression(lambda: _compile_ending(public["near"])),
+        public_anywhere=WordExpression(
+            lambda: compile_pattern(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode())
+        ),
         public_codes=compile_names(public["codes"], is_escaped=True),
     )
 
@@ -614,7 +621,7 @@ _START: Final = r"(?:^|[^\p{Latin}\p{Cyrillic}\pN])"
 _STOP: Final = r"(?:[^\p{Latin}\p{Cyrillic}\pN]|$)"
 
 
-def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
+def compile_names(words: list[str], *, is_escaped: bool = False) -> WordExpression:
     """Return an expression for any of the names, with the matched name in a group.
 
     A `*` at one end of a name allows more letters at that end.
@@ -623,6 +630,10 @@ def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
         words: the names.
         is_escaped: whether the names are already expressions.
     """
+    return WordExpression(lambda: _compile_now(words, is_escaped=is_escaped), () if is_escaped else words)
+
+
+def _compile_now(words: list[str], *, is_escaped: bool) -> Any:
     parts = []
     for word in words:
         has_spaces = ord(word.strip("*")[0]) < _FIRST_WITHOUT_SPACES
@@ -636,9 +647,9 @@ def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
     return compile_pattern("|".join(alternatives).encode())
 
 
-def compile_endings(words: Iterable[str]) -> Any:
+def compile_endings(words: list[str]) -> WordExpression:
     """Return an expression that finds one of the words at the end of a text."""
-    return _compile_ending(map(_escape_word, words))
+    return WordExpression(lambda: _compile_ending(map(_escape_word, words)), words)
 
 
 def _compile_ending(expressions: Iterable[str]) -> Any:

@@ -28,6 +28,8 @@ from functools import cache
 from itertools import chain
 from typing import Any, Final
 
+from muniment.content.expressions import compile_when_used
+from muniment.content.patterns import WordExpression
 from muniment.content.secret_clauses import (
     OPENING_QUOTES,
     PASSWORD,
@@ -48,30 +50,30 @@ _MAX_HEAD_WORDS: Final = 3
 _MAX_HEAD_CHARS: Final = 32
 _MIN_CELL_CHARS: Final = 4
 """Minimum characters of a secret in a table cell; the number on the back of a card has three."""
-_DIGIT: Final = re.compile(rb"[0-9]")
-_INVENTED: Final = re.compile(
+_DIGIT: Final = compile_when_used(rb"[0-9]")
+_INVENTED: Final = compile_when_used(
     r"(?=[^\n]{8,64}$)(?:"
     r"(?:[A-ZÀ-ÞА-Я]?[a-zß-ÿąćęłńóśźżа-яё]{3,}[-_.*#!&$+@~]?)+[0-9]{2,6}[!?#*$&]?"
     r"|[A-ZÀ-ÞА-Я][^\W\d_]{2,}(?:[-_*#!&$+@~.][^\W_]{2,})*[-_*#!&$+@~.]?[0-9][^\W_]{1,6}[!?#*$&]?"
     r"|(?:[a-z]+[0-9]+){3,}[a-z]*|(?:[0-9]+[a-z]+){3,}[0-9]*)"
 )
 """Words of a language with a number, or words in which digits replace letters."""
-_UNUSUAL: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
+_UNUSUAL: Final = compile_when_used(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
 _QUOTES: Final = OPENING_QUOTES.replace("*", "")
-_TOKEN: Final = re.compile(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
+_TOKEN: Final = compile_when_used(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
 _VALUE_OF_ANSWER: Final = (
     rf"(?:[{OPENING_QUOTES}]+[^{OPENING_QUOTES}」』\n]{{2,48}}[{OPENING_QUOTES}」』]"
     r"|(?:[A-ZÀ-ÞА-ЯĄĆŁŚŻŹ\d][\w.'’-]+(?: (?:de|di|da|del|von|van) )?\s?){1,6})"  # noqa: RUF001
 )
-_ANSWER: Final = re.compile(rf"[\s:：=-]*({_VALUE_OF_ANSWER}|[\u3040-\u9fff\uac00-\ud7a3]{{2,12}})")  # noqa: RUF001
-_EARLIER_ANSWER: Final = re.compile(rf"({_VALUE_OF_ANSWER})\s*$")
+_ANSWER: Final = compile_when_used(rf"[\s:：=-]*({_VALUE_OF_ANSWER}|[\u3040-\u9fff\uac00-\ud7a3]{{2,12}})")  # noqa: RUF001
+_EARLIER_ANSWER: Final = compile_when_used(rf"({_VALUE_OF_ANSWER})\s*$")
 _ENDS_OF_ANSWER: Final = frozenset((b"angegeben", b"eingetragen", b"hinterlegt", b"opgegeven", b"ingevuld"))
 """Verbs that can follow an answer."""
-_CARD: Final = re.compile(
+_CARD: Final = compile_when_used(
     rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})"
     rb"(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
 )
-_BRACKET: Final = re.compile(
+_BRACKET: Final = compile_when_used(
     r"(?:→|->|=>|[:：=])\s*([^\n()→:=\[\]#]{6,80}?)(?:\s\(|（)"  # noqa: RUF001
 )
 
@@ -80,21 +82,21 @@ _BRACKET: Final = re.compile(
 class _NoteWords:
     """The tables of `secret_notes.toml` for all languages, compiled; that file describes them."""
 
-    columns: Any
-    accounts: Any
-    chosen: Any
-    logins: Any
-    uses: Any
-    changes: Any
-    onto: Any
-    others: Any
-    spelled: Any
-    questions: Any
-    topics: Any
-    persons: Any
-    answers: Any
-    equals: Any
-    cards: Any
+    columns: WordExpression
+    accounts: WordExpression
+    chosen: WordExpression
+    logins: WordExpression
+    uses: WordExpression
+    changes: WordExpression
+    onto: WordExpression
+    others: WordExpression
+    spelled: WordExpression
+    questions: WordExpression
+    topics: WordExpression
+    persons: WordExpression
+    answers: WordExpression
+    equals: WordExpression
+    cards: WordExpression
 
 
 def find_secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
@@ -213,18 +215,18 @@ def _find_near_accounts(
                     yield PASSWORD, begin, begin + len(text.encode())
 
 
-_FOR: Final = re.compile(r"[`'\"]?\s+(?:for|für|fürs|para|pour|per|voor|do|dla|для)\s")
+_FOR: Final = compile_when_used(r"[`'\"]?\s+(?:for|für|fürs|para|pour|per|voor|do|dla|для)\s")
 
 
 def _has_account(near: bytes, words: _NoteWords) -> bool:
     return any(each.search(near) is not None for each in (words.accounts, words.logins, words.columns))
 
 
-_PRODUCT: Final = re.compile(r"[^\W\d_]+-[0-9]+")
+_PRODUCT: Final = compile_when_used(r"[^\W\d_]+-[0-9]+")
 """The form of a product name next to a login, such as a browser and its version."""
-_SIMPLE: Final = re.compile(r"[^\W\d_]+-?[0-9]+")
+_SIMPLE: Final = compile_when_used(r"[^\W\d_]+-?[0-9]+")
 """The form of a value that may also be the name and version of a product."""
-_AFTER_NAME: Final = re.compile(
+_AFTER_NAME: Final = compile_when_used(
     rb"[\w.@-]\s*(?:[;|\t]|\s/)$"
     rb"|@[\w-]+\.[\w.-]+(?:\s?[,:]|\s(?:with|mit|avec|con|met|com))$"
 )
@@ -240,7 +242,7 @@ def is_invented(text: str, checks: ValueChecks) -> bool:
     )
 
 
-_CAPITALISED: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_A-Z]{4,}-[0-9]{2,6}")
+_CAPITALISED: Final = compile_when_used(r"[A-ZÀ-ÞА-Я][^\W\d_A-Z]{4,}-[0-9]{2,6}")
 
 
 def _find_spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
@@ -257,7 +259,7 @@ def _find_name_start(found: Any) -> int:
     return next(int(index) for index, _ in map(found.span, range(1, found.re.groups + 1)) if index >= 0)
 
 
-_BEFORE_REMARK: Final = re.compile(
+_BEFORE_REMARK: Final = compile_when_used(
     rf"([^\s{_QUOTES},;()|<>，。、；：（）「」]{{8,64}})[{_QUOTES}]?\s*[,;(（–—-]\s*(?:[^\W\d_]+\s)?$"  # noqa: RUF001
 )
 
@@ -293,7 +295,7 @@ def _find_later_answer(following: str, words: _NoteWords) -> re.Match[str] | Non
     return next((value for value in values if value is not None), None)
 
 
-_SENTENCE: Final = re.compile(r"[.!?]\s|\n")
+_SENTENCE: Final = compile_when_used(r"[.!?]\s|\n")
 
 
 def _find_in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
@@ -317,11 +319,11 @@ def _find_in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
                 yield PASSWORD, begin, begin + len(text.encode())
 
 
-_QUESTION: Final = re.compile(rb"[?\xef\xbc\x9f]\s*\n")
-_REPLY: Final = re.compile(
+_QUESTION: Final = compile_when_used(rb"[?\xef\xbc\x9f]\s*\n")
+_REPLY: Final = compile_when_used(
     rf"(?:[-–>*]\s*)?(?:[^\s:：\n]{{1,24}}[:：]\s*)?(?:[^\s,:]{{1,12}}\s){{0,3}}?([^\s{_QUOTES},;()|<>，。、]{{4,64}})(?=[\s,.!;)]|$)"  # noqa: RUF001
 )
-_MARKED: Final = re.compile(r"[0-9]|\w[!#$&*+@%^~]\w")
+_MARKED: Final = compile_when_used(r"[0-9]|\w[!#$&*+@%^~]\w")
 
 
 def _find_before_brackets(

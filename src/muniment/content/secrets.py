@@ -32,6 +32,7 @@ from functools import cache
 from itertools import accumulate, chain
 from typing import Any, Final
 
+from muniment.content.expressions import compile_when_used
 from muniment.content.frontmatter import decode_front_matter
 from muniment.content.patterns import compile_pattern
 from muniment.content.secret_clauses import ValueChecks, find_secrets_in_clauses
@@ -51,17 +52,17 @@ _START: Final = r"(?:^|[^A-Za-z0-9]|%[0-9A-Fa-f]{2}|\\(?:[abefnrtv]|x[0-9A-Fa-f]
 
 It is not a letter or digit, except as part of an escape in an address or a string.
 """
-_PORT_AND_NAME: Final = re.compile(rb"([0-9]{2,5})[A-Z]?[a-z]+(?:[._+-][A-Z]?[a-z]+)*[0-9]{0,4}")
+_PORT_AND_NAME: Final = compile_when_used(rb"([0-9]{2,5})[A-Z]?[a-z]+(?:[._+-][A-Z]?[a-z]+)*[0-9]{0,4}")
 """A port at the end of a line that was joined with the mail address at the start of the next line."""
 _BASE64: Final = "[A-Za-z0-9+/_-]{28,}"
-_PRINTABLE: Final = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
+_PRINTABLE: Final = compile_when_used(rb"[\t\n\r\x20-\x7e]{16,}")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 _SPACED: Final = bytes.maketrans(b"-_/.", b"    ")
 
-_PLACEHOLDER: Final = re.compile(
+_PLACEHOLDER: Final = compile_when_used(
     rb"(?i)example|eintragen|your|placeholder|redacted|change_?me|dummy|x{4}|\*{3}|\.{3}|0{8}|12345678|abcdefgh|\xe2\x80\xa6"
 )
-_ALL_PLACEHOLDER: Final = re.compile(
+_ALL_PLACEHOLDER: Final = compile_when_used(
     rb"(?i)[%\[<{]*(?:(?:your|my|the|some|new|old|real|db|database|user(?:name)?|login|admin|root|guest|postgres|mysql"
     rb"|mariadb|redis|mongo|rabbitmq|minioadmin|local(?:host)?|dev|test|demo|sample|example|dummy|foo|bar|baz|placeholder|redacted|removed"
     rb"|hidden|change(?:_?me|it)?|password|passwd|passwort|passphrase|pass|pwd|pw|secret|token|key|api|value|string|here|text"
@@ -70,8 +71,10 @@ _ALL_PLACEHOLDER: Final = re.compile(
 )
 """A value that consists of placeholder words, or of words that follow an option in a sentence."""
 _CLOSERS: Final = ")]}>.,;:!?*_"
-_REFERENCE: Final = re.compile(rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z]{3,}/|[a-z][a-z0-9+.-]*://")
-_PUBLIC_KEY: Final = re.compile(rb"AAAA[BCE][23][NV]|(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9]")
+_REFERENCE: Final = compile_when_used(
+    rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z]{3,}/|[a-z][a-z0-9+.-]*://"
+)
+_PUBLIC_KEY: Final = compile_when_used(rb"AAAA[BCE][23][NV]|(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9]")
 """The beginning of a public SSH key, or of the name of its kind."""
 _WORD: Final = r"(?:[A-Z]{1,3}[a-z\x80-\xff]{2,}|[a-z\x80-\xff]+|[A-Z]{2,})"
 _IS_WORDS: Final = rf"(?:[0-9]{{0,4}}(?:{_WORD}+[0-9]{{0,2}})?(?:[._:/\\-]+|$))+"

@@ -38,6 +38,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from muniment.content.entry import Entry, parse
+from muniment.content.expressions import compile_when_used
 from muniment.content.titles import derive_titles, read_current_titles
 from muniment.content.words import is_unspaced, split_words
 from muniment.kernel.names import RelPath
@@ -58,19 +59,19 @@ Gram = tuple[str, ...]
 _INSIDE, _FIRST, _LAST, _WHOLE, _BODY = "", "^", "$", "^$", "="
 
 _BYTE_ORDER_MARKS: Final = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_SENTENCE_END: Final = re.compile(
+_SENTENCE_END: Final = compile_when_used(
     "(?<=[.!?\u2026\u061f\u0964])[\"')\\]\u201d\u2019\u00bb*_`~]*\\s+|(?<=[\u3002\uff01\uff1f])"
 )
-_MARKERS: Final = re.compile(
+_MARKERS: Final = compile_when_used(
     r"[\s>|]*(?:(?:\\?[-*+\u2022]|[0-9]{1,9}\\?[.)]|\\?#{1,6})[ \t]+)*(?:\\?\[[ xX/-]\\?\][ \t]+)?"
 )
-_TOOL_LINE: Final = re.compile(r"[\s>|]*(?:```|~~~|:::|\[![A-Za-z]+\][+-]?\s*$)|[<=>|]{7}(?:\s|$)")
+_TOOL_LINE: Final = compile_when_used(r"[\s>|]*(?:```|~~~|:::|\[![A-Za-z]+\][+-]?\s*$)|[<=>|]{7}(?:\s|$)")
 """A line of a code block, a callout, or a conflict marker of git."""
-_IGNORED: Final = re.compile(
+_IGNORED: Final = compile_when_used(
     "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
     "\x00-\x08\x0e-\x1f\x7f\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
 )
-_NOT_COUNTED: Final = re.compile(
+_NOT_COUNTED: Final = compile_when_used(
     r"""
     \[\[[^\[\]\n]{0,300}\]\]                    # a link of a wiki
     | \]\([^()\s]{0,2000}(?:\s+"[^"\n]{0,300}")?\)  # the target of a link
@@ -84,7 +85,7 @@ _NOT_COUNTED: Final = re.compile(
     """,
     re.VERBOSE,
 )
-_PLAIN_TAG: Final = re.compile(
+_PLAIN_TAG: Final = compile_when_used(
     r"</?(?:br|p|b|i|em|strong|u|s|del|ins|mark|code|kbd|sub|sup|span|div|pre|blockquote|[uo]l|li|h[1-6r]|"
     r"table|thead|tbody|t[rdh])[ ]?/?>",
     re.IGNORECASE,
@@ -98,7 +99,7 @@ _MIN_LETTERS: Final = 3
 _LETTERS_PER_ERROR: Final = 5
 _MAX_RESPELLED: Final = 120
 _VOWELS: Final = frozenset("aeiouyhw")
-_PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
+_PUNCTUATION: Final = compile_when_used(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
 
 
 class ComparedWord(NamedTuple):

@@ -32,7 +32,8 @@ from typing import Any, Final
 
 import re2
 
-from muniment.content.patterns import compile_pattern
+from muniment.content.expressions import compile_when_used
+from muniment.content.patterns import WordExpression, compile_pattern
 from muniment.files import load_package_tables
 
 PASSWORD: Final = "typed-password"  # noqa: S105  the id of a rule
@@ -44,33 +45,33 @@ _MAX_TAIL_BYTES: Final = 160
 
 _MARK: Final = r"(?:=>|->|→|:=|={1,2}|：|＝|:|\|)"  # noqa: RUF001
 _OPEN: Final = "\"'`*“”„‘’´«»「『‹›"  # noqa: RUF001
-_QUOTED: Final = re.compile(rf"[{_OPEN}]{{1,3}} ?([^{_OPEN}」』\n]{{3,64}}?) ?[{_OPEN}」』]")
-_BARE: Final = re.compile(
+_QUOTED: Final = compile_when_used(rf"[{_OPEN}]{{1,3}} ?([^{_OPEN}」』\n]{{3,64}}?) ?[{_OPEN}」』]")
+_BARE: Final = compile_when_used(
     rf"[^\s{_OPEN}」』，。、；,;|<>（）\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{3,100}}"  # noqa: RUF001
 )
-_NUMBER: Final = re.compile(r"#?([0-9](?:[ -]?[0-9]){2,62})[#*]?")
-_CODE: Final = re.compile(r"(?=\D*\d)[A-Z0-9#*]{4,12}")
-_MIXED_CODE: Final = re.compile(r"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9]{5,12}")
-_NEXT: Final = re.compile(r"[ -]?([^\W\d_]+|%)")
-_ENDS: Final = re.compile(rf"[{_OPEN}」』)]*\s*(?:$|[.,;!?)\n|。，、；—–]|-)")  # noqa: RUF001
-_PHRASE: Final = re.compile(r"[a-zà-öø-ÿß]{3,}(?: [a-zà-öø-ÿß]{3,}){2,5}")
-_PART_SEPARATORS: Final = re.compile(r"[-_.' ]+")
-_IS_PLAIN: Final = re.compile(
+_NUMBER: Final = compile_when_used(r"#?([0-9](?:[ -]?[0-9]){2,62})[#*]?")
+_CODE: Final = compile_when_used(r"(?=\D*\d)[A-Z0-9#*]{4,12}")
+_MIXED_CODE: Final = compile_when_used(r"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9]{5,12}")
+_NEXT: Final = compile_when_used(r"[ -]?([^\W\d_]+|%)")
+_ENDS: Final = compile_when_used(rf"[{_OPEN}」』)]*\s*(?:$|[.,;!?)\n|。，、；—–]|-)")  # noqa: RUF001
+_PHRASE: Final = compile_when_used(r"[a-zà-öø-ÿß]{3,}(?: [a-zà-öø-ÿß]{3,}){2,5}")
+_PART_SEPARATORS: Final = compile_when_used(r"[-_.' ]+")
+_IS_PLAIN: Final = compile_when_used(
     r"""(?ix) v?\d+(?:[.:/-]\d+)*%? | \d+(?:st|[nr]d|th|er|e|ème|º|ª) | \d{1,5}-?[a-zµ]{1,3}
     | (?-i:[a-z]{2,10}|[A-Z]{2,10}|[A-Z][a-z]{1,3})-\d{1,6}
     | v\d+\S* | q[1-4] | [a-z][a-z0-9_.-]*[(\[].* | [\w.-]+@[\w-]+\.[a-z]{2,} | .*/.*
     | [\w-]+\.(?:md|txt|py|js|ts|json|ya?ml|toml|env|cfg|ini|conf|html?|pem|key|kdbx|csv)
     | [\w-]+\.(?:com|org|net|io|dev|de)"""
 )
-_IS_NAME_IN_CODE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[a-z]+\d*(?:[_.][a-z]+\d*)+")
-_CARD: Final = re.compile(rb"(?<![\w.-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w-])")
-_GROUPED: Final = re.compile(rb"(?<![\w.-])(?=([2-6][0-9]{2,18}(?:[ -][0-9]{3,6}){0,5})(.?))")
+_IS_NAME_IN_CODE: Final = compile_when_used(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[a-z]+\d*(?:[_.][a-z]+\d*)+")
+_CARD: Final = compile_when_used(rb"(?<![\w.-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w-])")
+_GROUPED: Final = compile_when_used(rb"(?<![\w.-])(?=([2-6][0-9]{2,18}(?:[ -][0-9]{3,6}){0,5})(.?))")
 """A possible beginning of a card number next to other numbers. Numbers of a series have fewer digits."""
-_LAST: Final = re.compile(rb"[0-9](?![\w-])")
+_LAST: Final = compile_when_used(rb"[0-9](?![\w-])")
 """A possible end of a card number. Later digits, such as the date on the card, are not part of it."""
 _DIGITS: Final = "[0-9](?:[ -]?[0-9]){11}"
 """Expression for a part of every card number."""
-_NETWORKS: Final = re.compile(
+_NETWORKS: Final = compile_when_used(
     rb"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     rb"|(?:6011|65\d\d|64[4-9]\d|35\d\d)\d{12}|62\d{14,17}"
 )
@@ -78,11 +79,11 @@ _MIN_CARD_DIGITS: Final = 13
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]))
 """The double of each digit, as the sum of its digits (Luhn's check)."""
-_CARD_CODE: Final = re.compile("cvv|cvc|prüfnummer|cryptogramme|セキュリティコード|安全码".encode())
+_CARD_CODE: Final = compile_when_used("cvv|cvc|prüfnummer|cryptogramme|セキュリティコード|安全码".encode())
 """Names of codes that have three digits."""
-_SHORT_NAME: Final = re.compile(rb"\b(?:tan|otp|cvc|cvv)\b")
+_SHORT_NAME: Final = compile_when_used(rb"\b(?:tan|otp|cvc|cvv)\b")
 """Names after which a year can follow, as in the name of an event."""
-_YEAR: Final = re.compile("(?:19|20)[0-9]{2}")
+_YEAR: Final = compile_when_used("(?:19|20)[0-9]{2}")
 _MIN_PASSWORD_DIGITS: Final = 4
 """Minimum digits of a numeric password. A PIN may have three, like the code on a card."""
 _MIN_WORD_CHARS: Final = 4
@@ -105,10 +106,10 @@ class _SecretWords:
         patterns: matches technical values, which are not secrets.
     """
 
-    linked_names: Any
+    linked_names: WordExpression
     """Its groups: a name of a code, or an ambiguous name."""
-    unlinked_names: Any
-    preceded_names: Any
+    unlinked_names: WordExpression
+    preceded_names: WordExpression
     about: frozenset[str]
     endings: tuple[str, ...]
     units: tuple[str, ...]
@@ -325,15 +326,20 @@ def _load_words() -> _SecretWords:
     near = r"(?:[\s'’-][\pL\s'’-]{0,30}?)?"  # noqa: RUF001
     reversed_links = _build_spaced_source(every["as"], near, before=r"\s+", between=r"[\pL\s]{0,12}?")
     ends = rf"(?:$|\s*[.,;!?)\n。，]|です|だ|\s+(?:{after_name}))"  # noqa: RUF001
+    of_secrets = [*every["codes"], *every["loose"], *every["passwords"]]
+
+    def defer(source: str) -> WordExpression:
+        return WordExpression(lambda: compile_pattern(source.encode()), of_secrets)
+
     return _SecretWords(
-        linked_names=compile_pattern((names + gap + link).encode()),
-        unlinked_names=compile_pattern(f"{names}[,\\s]\\s*".encode()),
-        preceded_names=compile_pattern(f"{close}(?:{reversed_links}){names}{ends}".encode()),
+        linked_names=defer(names + gap + link),
+        unlinked_names=defer(f"{names}[,\\s]\\s*"),
+        preceded_names=defer(f"{close}(?:{reversed_links}){names}{ends}"),
         about=frozenset(every["about"]),
         endings=tuple(every["endings"]),
         units=tuple(every["units"]),
         technical_words=frozenset(technical["words"]),
-        patterns=re.compile("|".join(f"(?:{pattern})" for pattern in technical["patterns"])),
+        patterns=compile_when_used("|".join(f"(?:{pattern})" for pattern in technical["patterns"])),
     )
 
 

@@ -22,6 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
+from muniment.content.expressions import compile_when_used
 from muniment.kernel.path import fold
 
 # -- words -------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ STOP_WORDS: Final = frozenset(f"{_ENGLISH}{_OTHERS}".split())
 Negations are excluded, and so are words of two letters that are also names, such as `os` and `su`.
 """
 
-_ASCII_WORD: Final = re.compile("[a-z0-9]+")
+_ASCII_WORD: Final = compile_when_used("[a-z0-9]+")
 _UNPAIRED_SCRIPTS: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 """Thai, Lao, Burmese, Khmer: written without spaces, and not split into pairs for the full-text rows."""
 
@@ -53,10 +54,10 @@ _UNSPACED: Final = (
     "\u3131-\u318e\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb"
     "\uf900-\ufaff\U00020000-\U0003fffd"
 )
-_UNPAIRED_RUNS: Final = re.compile(f"[{_UNPAIRED_SCRIPTS}]+")
-_PRIVATE: Final = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
-_PARTS: Final = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
-_STARTS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
+_UNPAIRED_RUNS: Final = compile_when_used(f"[{_UNPAIRED_SCRIPTS}]+")
+_PRIVATE: Final = compile_when_used("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
+_PARTS: Final = compile_when_used(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_STARTS_UNSPACED: Final = compile_when_used(f"[{_UNSPACED}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,9 @@ FINAL_PUNCTUATION: Final = ".!,: \u3002\u0964\u061b\u060c"
 MAX_LIST_STATEMENTS: Final = 1_000
 """Maximum number of list items that count as separate statements. A longer list counts only as a whole."""
 
-_ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
+_ITEM: Final = compile_when_used(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
 _EMPHASIS: Final = "*_`~ "
-_OPTION: Final = re.compile(r"(?<![\w-])-[A-Z](?!\w)")
+_OPTION: Final = compile_when_used(r"(?<![\w-])-[A-Z](?!\w)")
 _ROWS: Final = HASHES // BANDS
 _HASH: Final = struct.Struct(f"<{HASHES}I")
 

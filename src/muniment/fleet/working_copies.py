@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment import events
-from muniment.agent.model import OnModelFailure
+from muniment.agent.model_settings import OnModelFailure
 from muniment.errors import (
     ManagedMemoryUnavailable,
     MunimentError,

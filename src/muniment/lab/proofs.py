@@ -41,6 +41,7 @@ from muniment.policy.automaton import (
     build_letters,
     find_shortest_path,
 )
+from muniment.policy.combine import SECTIONS, meet
 from muniment.policy.files import LoadedPolicy
 from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import check_creatable
@@ -53,7 +54,7 @@ from muniment.policy.load import (
     is_granted,
 )
 from muniment.policy.pattern import MAX_TREE_WILDCARDS, check_pattern
-from muniment.policy.tables import SECTIONS, build_quota, meet
+from muniment.policy.tables import build_quota
 
 # -- prover ------------------------------------------------------------------------------------------
 #
@@ -839,9 +840,8 @@ class _Comparison:
             for each in consult_rules(self._more, act, path)
             if each.kind == "allow" and each.pattern is not None
         ]
-        for cause in granting:
-            if cause.pattern not in known:
-                return cause
+        if new_causes := [cause for cause in granting if cause.pattern not in known]:
+            return new_causes[0]
         granted_by = {each.layer for each in consulted if each.kind == "allow" and each.pattern is not None}
         missing = {layer.name for layer in self._less.layers} - granted_by
         removed = sorted(missing - {layer.name for layer in self._more.layers})
@@ -878,6 +878,6 @@ def _strictest_limit(quotas: list[Quota], field: str) -> int:
 
 def _covers(prover: Prover, quota: Quota, other: Quota, scope: Scope) -> bool:
     """Return whether `quota` counts every file of the scope that `other` counts."""
-    if set(other.paths) <= set(quota.paths):
-        return True
-    return prover.is_empty([scope], prover.exact(other.paths), ~prover.exact(quota.paths))
+    return set(other.paths) <= set(quota.paths) or prover.is_empty(
+        [scope], prover.exact(other.paths), ~prover.exact(quota.paths)
+    )

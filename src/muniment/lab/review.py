@@ -20,6 +20,7 @@ from muniment.lab.explain import ConsultedRule, consult_rules
 from muniment.lab.proofs import SCHEMA as INVARIANTS
 from muniment.lab.proofs import PathSet, Prover
 from muniment.policy.automaton import FoundPath
+from muniment.policy.combine import SECTIONS
 from muniment.policy.family import FamilyMember, read_family
 from muniment.policy.files import LoadedPolicy, get_shipped_folder, parse_toml, read_text
 from muniment.policy.load import (
@@ -30,7 +31,7 @@ from muniment.policy.load import (
     get_act,
     load_files,
 )
-from muniment.policy.tables import SECTIONS, CheckTable, build_quota, find_errors, find_line, is_path
+from muniment.policy.tables import CheckTable, build_quota, find_errors, find_line, is_path
 
 # -- finding -----------------------------------------------------------------------------------------
 #

@@ -27,7 +27,8 @@ from muniment.kernel.decide import (
 )
 from muniment.kernel.names import Verb
 from muniment.kernel.path import GRAMMAR_LAYER
-from muniment.policy.tables import REQUEST_LAYER, RESERVED_RULES, SCHEMA, PolicyFile
+from muniment.policy.combine import REQUEST_LAYER
+from muniment.policy.tables import RESERVED_RULES, SCHEMA, PolicyFile
 
 _PARENT: Final = r"^([a-z0-9][a-z0-9_-]{0,63}|[^/~].*/.*|[^/~].*\.toml|\.toml)$"
 """Allowed values of `extends`: a name, or a path that is neither absolute nor in a home directory."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from muniment.cancelling import Cancel
-from muniment.content.entry import parse
+from muniment.content.entry import PINNED_FOLDER, is_pinned, parse
 from muniment.content.exact_json import replace_lone_surrogates
 from muniment.content.gates import clean_line, decode
 from muniment.errors import InvalidContent, NotFound, Refusal, RememberRefused, StoreConflict, printable
@@ -31,7 +31,6 @@ from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.naming import choose_path, is_name_generated
 from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
-from muniment.recall.context import PINNED_FOLDER, is_pinned
 from muniment.store.commit import CommitOptions, grant_listed_files
 from muniment.store.ledger import Run
 from muniment.store.passages import PERSON

@@ -44,8 +44,8 @@ from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, T
 from muniment.kernel.path import CanonicalPath, fold
 from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import Reader, Visibility
+from muniment.policy.combine import grant_readable
 from muniment.policy.grammar import check_creatable
-from muniment.policy.tables import grant_readable
 from muniment.store.index import is_generated
 from muniment.store.trust import compute_trust, find_review_reasons
 from muniment.store.upkeep import open_view

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from muniment import events
 from muniment.agent.model import Budget, Model, ModelError
@@ -53,8 +53,10 @@ from muniment.store.commit import CommitOptions, CommitResult, Stamp, commit
 from muniment.store.ledger import ChangeRow, CommitRow, Run, find_commit
 from muniment.store.review import find_pending
 from muniment.store.trust import TrustRule, generate_ulid, stamp_entry
-from muniment.types import UndoResult
 from muniment.types.results import JobResult
+
+if TYPE_CHECKING:
+    from muniment.types import UndoResult
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 

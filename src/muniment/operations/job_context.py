@@ -26,7 +26,7 @@ from muniment.store.trust import build_assessment, compute_text_trust, compute_t
 from muniment.types.keys import RootKey
 
 if TYPE_CHECKING:
-    from muniment.agent.model import OnModelFailure
+    from muniment.agent.model_settings import OnModelFailure
 
 # -- context -----------------------------------------------------------------------------------------
 

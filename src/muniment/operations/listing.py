@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from muniment.cancelling import Cancel
-from muniment.content.entry import parse, read_titles
+from muniment.content.entry import is_pinned, parse, read_titles
 from muniment.content.expiry import is_expired
 from muniment.content.gates import decode
 from muniment.errors import NotFound
@@ -25,7 +25,6 @@ from muniment.kernel.path import CanonicalPath
 from muniment.operations.job_context import JobContext, is_visible
 from muniment.operations.renames import read_entry_file
 from muniment.operations.visibility import Reader, Visibility
-from muniment.recall.context import is_pinned
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
 from muniment.store.handles import read_handle

@@ -25,7 +25,7 @@ from functools import cache
 from typing import Final
 
 from muniment.agent.model import Brief, RelatedEntry
-from muniment.content.entry import parse
+from muniment.content.entry import PINNED_FOLDER, parse
 from muniment.content.expiry import End
 from muniment.content.provenance import split_separate_items
 from muniment.content.words import build_comparison_key, list_statements
@@ -36,7 +36,6 @@ from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 from muniment.operations.job_context import JobContext
 from muniment.recall.block import format_age
-from muniment.recall.context import PINNED_FOLDER
 from muniment.recall.query import read_query
 from muniment.recall.reading import ReadEntry
 from muniment.recall.root_reader import RootReader

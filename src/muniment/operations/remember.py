@@ -86,8 +86,8 @@ from muniment.operations.remember_job import (
 )
 from muniment.operations.request import check_content
 from muniment.operations.visibility import ALREADY_KNOWN
+from muniment.policy.combine import meet, narrow_writes
 from muniment.policy.shipped import load_policy_files
-from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox.sandbox import Sandbox
 from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, build_error_outcome
 from muniment.store.audit import describe_path

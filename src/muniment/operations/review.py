@@ -48,7 +48,7 @@ from muniment.operations.job import (
 )
 from muniment.operations.job_context import JobContext, parse_address
 from muniment.operations.visibility import resolve_for_owner
-from muniment.policy.tables import grant_readable
+from muniment.policy.combine import grant_readable
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.erase import remove_empty_directories

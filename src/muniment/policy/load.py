@@ -56,11 +56,12 @@ from muniment.policy.automaton import (
     build_tree_letters,
     find_shortest_path,
 )
+from muniment.policy.combine import meet
 from muniment.policy.family import FamilyMember, Lookup, check_locks, read_family, read_text_family
 from muniment.policy.files import LoadedPolicy, PolicyText
 from muniment.policy.grammar import check_creatable
 from muniment.policy.pattern import check_pattern, find_disagreement
-from muniment.policy.tables import CheckTable, RuleTable, build_quota, find_nearest_line, meet
+from muniment.policy.tables import CheckTable, RuleTable, build_quota, find_nearest_line
 
 # -- checks ------------------------------------------------------------------------------------------
 #

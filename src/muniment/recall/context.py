@@ -27,6 +27,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final
 
+from muniment.content.entry import PINNED_FOLDER
 from muniment.content.expiry import compute_local_day
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Scope, Trust
@@ -40,17 +41,6 @@ from muniment.store.database import Database
 from muniment.store.rows import normalize_for_index
 from muniment.types import Recalled
 from muniment.types.keys import EntryKey, RootKey
-
-PINNED_FOLDER: Final = "pinned"
-"""The folder of a scope whose entries come first. Upper and lower case do not matter. Policies protect the
-folder.
-"""
-
-
-def is_pinned(rel: str) -> bool:
-    """Return whether a path of a root is in the folder `pinned/`, in which runs change nothing."""
-    return fold(rel.partition("/")[0]) == PINNED_FOLDER and "/" in rel
-
 
 MAX_LISTED: Final = 100
 """Maximum number of entries that a listing returns; no budget has room for more."""

@@ -30,7 +30,7 @@ from datetime import datetime
 from functools import cache
 from typing import Final, NamedTuple
 
-from muniment.content.entry import shorten
+from muniment.content.entry import PINNED_FOLDER, is_pinned, shorten
 from muniment.content.expiry import compute_local_day
 from muniment.content.gates import clean_line
 from muniment.content.markdown import create_fence_token
@@ -39,7 +39,7 @@ from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
 from muniment.kernel.path import fold
 from muniment.recall.block import build_standing_block
-from muniment.recall.context import GLOBAL_SCOPE, PINNED_FOLDER, is_pinned
+from muniment.recall.context import GLOBAL_SCOPE
 from muniment.recall.reading import ReadEntry
 from muniment.recall.recaller import Recaller
 from muniment.recall.root_reader import RootReader

@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, printable
+from muniment.files import locate_package
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.syscalls import os
 
@@ -672,7 +672,9 @@ def load_migrations(package: str) -> Mapping[int, str]:
     Args:
         package: has a directory `migrations` with one numbered file for each version.
     """
-    found = (each for each in files(package).joinpath("migrations").iterdir() if each.name[:4].isdigit())
+    found = (
+        each for each in locate_package(package).joinpath("migrations").iterdir() if each.name[:4].isdigit()
+    )
     return dict(sorted((int(each.name[:4]), each.read_text("utf-8")) for each in found))
 
 

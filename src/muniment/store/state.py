@@ -40,13 +40,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, Protocol, Self
 
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
-from muniment.files import PRIVATE, sync_directory, write_atomically
+from muniment.files import PRIVATE, read_package_text, sync_directory, write_atomically
 from muniment.kernel.syscalls import fcntl, os
 from muniment.policy.ownership import create_private_directory
 from muniment.store import database
@@ -545,7 +544,7 @@ def open_catalog(path: Path) -> Database:
 @cache
 def read_catalog_script() -> str:
     """Return the SQL that creates the tables of a catalog."""
-    return files(__package__).joinpath("catalog.sql").read_text("utf-8")
+    return read_package_text(__package__, "catalog.sql")
 
 
 def _recreate_catalog(catalog: Database) -> None:

@@ -69,8 +69,8 @@ from muniment.operations.exporting import judge_entry, lower_trust_claim
 from muniment.operations.job import choose_task_id, create_commit_options, create_run, record_result
 from muniment.operations.job_context import JobContext
 from muniment.operations.request import check_content
+from muniment.policy.combine import grant_readable, narrow_writes
 from muniment.policy.grammar import check_creatable
-from muniment.policy.tables import grant_readable, narrow_writes
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.handles import read_entry_id

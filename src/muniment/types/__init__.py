@@ -7,6 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from muniment.types.daemon import (
+        Capabilities,
+        DaemonLimits,
+        Feature,
+        Health,
+        Hello,
+        ProtocolVersions,
+        Readiness,
+    )
     from muniment.types.entries import (
         CommittedStep,
         EditResult,
@@ -23,6 +32,19 @@ if TYPE_CHECKING:
         SkippedFile,
         TrustedText,
     )
+    from muniment.types.owner import (
+        AuditHead,
+        ErasePlan,
+        EraseResult,
+        Erasure,
+        Explained,
+        Review,
+        ReviewDecision,
+        ReviewList,
+        ReviewShown,
+        UiOpened,
+        UndoResult,
+    )
     from muniment.types.requests import (
         DreamRequest,
         ForgetRequest,
@@ -30,46 +52,30 @@ if TYPE_CHECKING:
     )
     from muniment.types.results import (
         MAX_RETAINED,
-        AnyTask,
-        AuditHead,
-        Capabilities,
         Counts,
-        DaemonLimits,
         DreamResult,
-        DreamTask,
-        ErasePlan,
-        EraseResult,
-        Erasure,
-        Explained,
-        Feature,
         ForgetResult,
-        ForgetTask,
-        Health,
-        Hello,
         Kind,
-        ProtocolVersions,
-        PublicTask,
-        Readiness,
         RememberResult,
-        RememberTask,
         RemovedEntry,
         RetainedEntry,
-        Review,
-        ReviewDecision,
-        ReviewList,
-        ReviewShown,
         SimilarEntry,
         Status,
-        TaskError,
-        TaskList,
-        UiOpened,
-        UndoResult,
     )
     from muniment.types.runs import (
         Change,
         SupersededEntry,
         Turn,
         Usage,
+    )
+    from muniment.types.tasks import (
+        AnyTask,
+        DreamTask,
+        ForgetTask,
+        PublicTask,
+        RememberTask,
+        TaskError,
+        TaskList,
     )
 
 __all__ = [
@@ -132,26 +138,51 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AnyTask": "tasks",
+    "AuditHead": "owner",
+    "Capabilities": "daemon",
     "Change": "runs",
     "CommittedStep": "entries",
+    "DaemonLimits": "daemon",
     "DreamRequest": "requests",
+    "DreamTask": "tasks",
     "EditResult": "entries",
     "EntryList": "entries",
     "EntryShown": "entries",
+    "ErasePlan": "owner",
+    "EraseResult": "owner",
+    "Erasure": "owner",
+    "Explained": "owner",
     "ExportResult": "entries",
+    "Feature": "daemon",
     "ForgetRequest": "requests",
+    "ForgetTask": "tasks",
+    "Health": "daemon",
+    "Hello": "daemon",
     "HistoryList": "entries",
     "IndexResult": "entries",
     "ListedEntry": "entries",
     "Origin": "entries",
     "PinResult": "entries",
+    "ProtocolVersions": "daemon",
+    "PublicTask": "tasks",
+    "Readiness": "daemon",
     "Recalled": "entries",
     "RecalledEntry": "entries",
     "RememberRequest": "requests",
+    "RememberTask": "tasks",
+    "Review": "owner",
+    "ReviewDecision": "owner",
+    "ReviewList": "owner",
+    "ReviewShown": "owner",
     "SkippedFile": "entries",
     "SupersededEntry": "runs",
+    "TaskError": "tasks",
+    "TaskList": "tasks",
     "TrustedText": "entries",
     "Turn": "runs",
+    "UiOpened": "owner",
+    "UndoResult": "owner",
     "Usage": "runs",
 }
 """The module that defines each name; a name that is missing here is in `results`."""

@@ -20,7 +20,7 @@ from kit.policy.files import format_rule
 from kit.policy.patterns import fold_fully, fold_single_chars, make_name, make_path
 from muniment.kernel.decide import Allow, PolicyEvaluator
 from muniment.kernel.names import Verb
-from muniment.policy.tables import meet
+from muniment.policy.combine import meet
 
 PATHS_EACH = 50
 

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from muniment.agent.model import MAX_MODEL_CHARS
+from muniment.agent.model_settings import MAX_MODEL_CHARS
 from muniment.agent.openai import OpenAIModel
 from muniment.errors import ConfigInvalid, InvalidScope, ManagedMemoryUnavailable
 from muniment.settings import MAX_KEY_BYTES, find_default_roots, parse_roots, read_api_key, read_settings

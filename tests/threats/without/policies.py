@@ -55,7 +55,7 @@ add_controls({
     "pattern_cost": ("A pattern may have any length and any number of wildcards.", {
         "policy.pattern:_check_cost": do_nothing}),
     "meets": ("An extended policy does not limit its child.", {
-        "*policy.tables:meet": return_argument}),
+        "*policy.combine:meet": return_argument}),
     "locked_policies": ("A policy may differ from its lock file.", {
         "policy.family:_require_locked": do_nothing}),
     "required_signatures": ("A policy needs no signature.", {
@@ -68,7 +68,7 @@ add_controls({
     "denies": ("Deny rules have no effect.", {
         "policy.load:find_failure": do_nothing, "kernel.decide:PolicyEvaluator._find_denial": do_nothing}),
     "narrowed_writes": ("A request for one scope may write to any.", {
-        "*policy.tables:narrow_writes": lambda policy, _scope: policy}),
+        "*policy.combine:narrow_writes": lambda policy, _scope: policy}),
     "read_by_folding": ("The prover reads deny patterns without case folding.", {
         "policy.automaton:fold": str}),
     "prover_denies": ("The prover ignores deny rules.", {

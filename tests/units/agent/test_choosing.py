@@ -8,7 +8,8 @@ import pytest
 from kit.agent.misbehaviours import NO_RESPONSE_FORMAT
 from kit.agent.servers import detect_form, open_model, short_pauses
 from kit.catching import catch_error
-from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
+from muniment.agent.model import Budget, ModelError, Reply, ToolCall
+from muniment.agent.model_settings import PROTOCOLS
 from muniment.agent.questions import MAX_TEXT_CHARS, Merge, ModelQuery
 from muniment.errors import Cancelled
 from muniment.kernel.decide import Limits

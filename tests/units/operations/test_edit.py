@@ -19,14 +19,13 @@ from kit.operations.contexts import (
 )
 from kit.store.bench import make_lax_policy
 from muniment import errors
-from muniment.content.entry import parse
+from muniment.content.entry import is_pinned, parse
 from muniment.kernel.decide import Layer, Quota, Rule
 from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import MAX_PATH_BYTES, canonicalise
 from muniment.operations import edit as editing
 from muniment.operations.edit import check_editable, replace_body, replace_text
 from muniment.operations.review import approve_review, load_origin, show_review, undo_task
-from muniment.recall.context import is_pinned
 from muniment.store.review import read_pending
 from muniment.store.upkeep import verify_root_index
 

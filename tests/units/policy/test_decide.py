@@ -12,8 +12,8 @@ from muniment.errors import Refused
 from muniment.kernel.decide import Allow, Deny, PolicyEvaluator
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import canonicalise
+from muniment.policy.combine import narrow_writes
 from muniment.policy.load import load_policy
-from muniment.policy.tables import narrow_writes
 
 STRICT = load_policy("strict")
 

@@ -10,9 +10,9 @@ from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.lab.explain import explain_decision
+from muniment.policy.combine import meet, narrow_writes
 from muniment.policy.grammar import check_creatable
 from muniment.policy.load import ACTS, REMOVAL, load_policy
-from muniment.policy.tables import meet, narrow_writes
 
 STRICT = load_policy("strict")
 WRITES = make_allow("/user/*", "/user/**/*.md", verbs=["read", "modify", "create"])

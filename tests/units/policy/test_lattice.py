@@ -12,7 +12,7 @@ from muniment.kernel.decide import Allow, PolicyEvaluator
 from muniment.kernel.names import Enforcement, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.lab.proofs import compare_policies
-from muniment.policy.tables import meet, narrow_writes
+from muniment.policy.combine import meet, narrow_writes
 
 SCOPES = ("user", "project", "team")
 ALLOWS = ["/**", "/*/*.md", "/user/**/*.md", "/user/a.md", "/*/t/**", "/*/?.md"]

@@ -25,8 +25,8 @@ from muniment.kernel.decide import (
 )
 from muniment.kernel.names import Scope, Verb
 from muniment.policy import pattern
+from muniment.policy.combine import meet, narrow_writes
 from muniment.policy.load import load_policy
-from muniment.policy.tables import meet, narrow_writes
 
 SHIPPED = ("ceiling", "clean", "hardened", "strict", "team")
 STRICT = load_policy("strict")

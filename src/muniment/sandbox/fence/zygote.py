@@ -54,7 +54,12 @@ Serve = Callable[[socket.socket, Mapping[str, int], layers.MissingLayers], None]
 """A service: a function that serves one run over a socket until the broker closes the connection. It gets the
 socket, the roots by scope, and the missing layers of the fence, which it first reports to the broker."""
 
+Warm = Callable[[], None]
+"""A function that computes what workers need, so that they share it."""
+
 _PR_SET_PDEATHSIG: Final = 1
+_MANY: Final = 2
+"""Number of the worker before which `warm_for_many` is called: a command needs one worker, a daemon many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +83,40 @@ def main(fd: int, service: str) -> None:
     Args:
         fd: this process's end of the control socket.
         service: the service of the workers, as `module:function`. If the module has a function `warm`, it is
-            called once.
+            called once; a function `warm_for_many` is called before the second worker.
     """
     _reset_process()
     control = socket.socket(fileno=fd)
     try:
-        serve = load_service(service)
+        serve, warm_for_many = load_service(service)
     except Exception as error:  # noqa: BLE001 - any error of a service's import is reported to the broker
         control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:1000]}).encode())
         sys.exit(1)
-    # Workers share these pages until a process writes to them; a collection would write to all of them.
-    gc.collect()
-    gc.freeze()
+    _freeze_pages()
     control.send(b'{"ready":true}')
-    _WorkerForker(control, serve).run()
+    _WorkerForker(control, serve, warm_for_many).run()
 
 
-def load_service(service: str) -> Serve:
-    """Import a service, given as `module:function`, and call `warm` of its module if that exists."""
+def load_service(service: str) -> tuple[Serve, Warm]:
+    """Import a service, given as `module:function`, and call `warm` of its module if that exists.
+
+    Returns:
+        The service, and `warm_for_many` of its module, or a function that does nothing.
+    """
     module_name, _, function = service.partition(":")
     module = importlib.import_module(module_name)
-    serve: Serve = getattr(module, function)
-    warm: Callable[[], None] | None = getattr(module, "warm", None)
-    if warm is not None:
-        warm()
-    return serve
+    getattr(module, "warm", _warm_nothing)()
+    return getattr(module, function), getattr(module, "warm_for_many", _warm_nothing)
+
+
+def _warm_nothing() -> None:
+    pass
+
+
+def _freeze_pages() -> None:
+    """Let workers share all pages until a process writes to them; a collection would write to all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
@@ -127,8 +141,9 @@ def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
 class _WorkerForker:
     """Forks workers and reports their state to the broker."""
 
-    def __init__(self, control: socket.socket, serve: Serve) -> None:
-        self._control, self._serve = control, serve
+    def __init__(self, control: socket.socket, serve: Serve, warm_for_many: Warm) -> None:
+        self._control, self._serve, self._warm_for_many = control, serve, warm_for_many
+        self._fork_count = 0
         self._forked: dict[int, tuple[int, int]] = {}
         """Process id and report socket of each worker that was not reaped yet, by the pidfd of the worker."""
         self._poller = select.poll()
@@ -174,6 +189,10 @@ class _WorkerForker:
         Returns:
             Whether a worker runs, so that this process must reap it and close its report socket.
         """
+        self._fork_count += 1
+        if self._fork_count == _MANY:
+            self._warm_for_many()
+            _freeze_pages()
         try:
             pid = os.fork()
         except OSError as error:

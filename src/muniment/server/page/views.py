@@ -13,7 +13,7 @@ from itertools import accumulate, takewhile
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from muniment.content.entry import PROVENANCE_KEY, parse
+from muniment.content.entry import PROVENANCE_KEY, is_pinned, parse
 from muniment.content.gates import clean_line, decode
 from muniment.errors import Erased, MunimentError, NotFound
 from muniment.kernel.binding import BoundRoot
@@ -36,7 +36,6 @@ from muniment.operations.review import (
     show_review,
 )
 from muniment.policy.load import ACTS, REMOVAL
-from muniment.recall.context import is_pinned
 from muniment.server import lane_tasks
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, get_sentence
 from muniment.server.page.call import PageCall
