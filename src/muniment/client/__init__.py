@@ -7,9 +7,10 @@
         print(handle.wait(timeout=60).files_touched)
 
 Start reading in `exchange`: it sends one request, and repeats it if that is necessary and safe. `core`
-contains the requests; `clients` turns them into methods. `discovery` finds the daemon, `transport` connects
-threads and asyncio to it, and `errors` lists the exceptions. The tests in `tests/surface/client` attack the
-client.
+contains the requests, and `responses` converts the responses to values; `clients` turns the requests into
+methods. `follower` keeps an event stream open over several connections. `discovery` finds the daemon,
+`transport` connects threads and asyncio to it, and `errors` lists the exceptions. The tests in
+`tests/surface/client` attack the client.
 """
 
 from __future__ import annotations

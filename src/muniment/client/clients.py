@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from muniment.client.core import (
     CALL_SECONDS,
-    MARK,
     AcceptedTask,
     ClientCore,
     ReceivedExport,
@@ -27,6 +26,7 @@ from muniment.client.core import (
 )
 from muniment.client.discovery import create_locator, resolve_workspace
 from muniment.client.exchange import Plan
+from muniment.client.follower import MARK
 from muniment.client.results import Event, Result, Task
 from muniment.client.transport import AsyncShell, ThreadShell
 from muniment.types import ExportResult, Kind

@@ -13,7 +13,7 @@ Source of the header `Prefer: wait`: RFC 7240, section 4.3.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
@@ -25,23 +25,16 @@ from muniment.client.discovery import check_header_value
 from muniment.client.errors import BadAnswer, Problem, Unreachable, WaitTimeout
 from muniment.client.exchange import (
     FIRST_PAUSE,
-    LAST_PAUSE,
-    OK,
-    FrameParser,
     HttpRequest,
     HttpResponse,
-    NoResponse,
     Plan,
-    ServerAttempt,
-    check_response,
     decode_json,
     exchange,
     map_result,
-    parse_retry_after,
     read_document,
-    remove_secret,
 )
-from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
+from muniment.client.responses import parse_kind, read_erasure, read_response, read_task, read_tasks
+from muniment.client.results import Document, Result, Task
 from muniment.errors import RETRYABLE_STATUSES, ConfigInvalid
 from muniment.files import create_file
 from muniment.names import MAX_RECALLED, ContextMode, __version__
@@ -69,111 +62,14 @@ from muniment.types import (
     ReviewDecision,
     ReviewList,
     ReviewShown,
-    TaskError,
     UiOpened,
     UndoResult,
 )
 from muniment.types.arguments import check_optional_texts, check_texts, parse_integer
-from muniment.types.documents import WireDocument, parse_document
-
-# -- reading -----------------------------------------------------------------------------------------
-#
-# Converts the daemon's responses to the values of `results`, see `types.documents.parse_document`.
+from muniment.types.documents import WireDocument
 
 A = TypeVar("A", bound=WireDocument)
 R = TypeVar("R", bound=Result)
-
-_RESULTS: Final[Mapping[Kind, type[Result]]] = {
-    "remember": RememberResult,
-    "forget": ForgetResult,
-    "dream": DreamResult,
-}
-
-
-def read_response(kind: type[A], document: object, what: str) -> A:
-    """Convert a JSON value from the daemon to an object of the class `kind`.
-
-    Args:
-        kind: the class to return.
-        document: the decoded JSON value.
-        what: a name of the value for the error message, such as "a task".
-
-    Raises:
-        BadAnswer: the value is not valid for this class. Other functions that read responses raise it too.
-    """
-    try:
-        return parse_document(kind, document, what)
-    except ValueError as error:
-        raise BadAnswer(str(error)) from None
-
-
-def parse_kind(task_id: str) -> Kind:
-    """Return the kind of a task, which its id begins with: `remember`, `forget` or `dream`.
-
-    Raises:
-        BadAnswer: the id begins with another word.
-    """
-    kind = task_id.partition("-")[0]
-    for each in KINDS:
-        if kind == each:
-            return each
-    raise BadAnswer("invalid task id: it must begin with remember-, forget- or dream-")
-
-
-def read_task(document: object) -> Task:
-    """Convert a JSON value from the daemon to a `Task`. Raises as `read_response`."""
-    members = document if isinstance(document, dict) else {}
-    bare = {**members, "kind": _get_kind(members), "result": None, "error": None}
-    task = read_response(Task, bare if members else document, "a task")
-    kind, error = parse_kind(task.task_id), members.get("error")
-    if task.status not in STATUSES:
-        raise BadAnswer("the daemon returned a task with an unknown status; update this client")
-    if task.status == "completed":
-        result = read_response(_RESULTS[kind], members.get("result"), "a result")
-        return replace(task, result=replace(result, task_id=task.task_id))
-    if task.status != "failed":
-        return task
-    if isinstance(error, dict):
-        instead = {"message": "The daemon returned no reason.", "reviewId": task.review_id}
-        error |= {name: value for name, value in instead.items() if error.get(name) in {None, ""}}
-    return replace(task, error=read_response(TaskError, error, "an error"))
-
-
-def read_tasks(page: Document) -> list[Task]:
-    """Return the tasks of one page of a list.
-
-    Tasks with a kind or a status that this version of the client does not know are skipped.
-    """
-    listed = page.get("tasks")
-    if not isinstance(listed, list):
-        raise BadAnswer("invalid task list from the daemon: `tasks` is not a list")
-    return [read_task(each) for each in listed if not _is_newer(each)]
-
-
-def _is_newer(document: object) -> bool:
-    if not isinstance(document, dict) or not all(
-        isinstance(document.get(each), str) for each in ("taskId", "status")
-    ):
-        return False  # The document is invalid, which `read_task` reports.
-    return _get_kind(document) not in KINDS or document["status"] not in STATUSES
-
-
-def _get_kind(task: Mapping[str, Any]) -> str:
-    return str(task.get("taskId")).partition("-")[0]
-
-
-def read_event(frame_id: str, document: object) -> Event:
-    """Convert the data of a frame (one message of the event stream) to an `Event`.
-
-    Args:
-        frame_id: the id of the frame, which becomes the id of the event.
-        document: the decoded JSON value.
-    """
-    event = {**document, "id": frame_id} if isinstance(document, dict) else document
-    return read_response(Event, event, "an event")
-
-
-# -- core --------------------------------------------------------------------------------------------
 
 CALL_SECONDS: Final = 30.0
 """Seconds of a call with all its retries; a daemon that restarts is back after 1 or 2 seconds."""
@@ -757,13 +653,6 @@ class ClientCore:
         return exchange(request, self.clock, self.clock() + self.timeout + request.long_poll)
 
 
-def read_erasure(document: object) -> ErasePlan | EraseResult:
-    """Convert the response to an erase request: the plan of a dry run, or the result."""
-    if isinstance(document, dict) and document.get("status") == "preview":
-        return read_response(ErasePlan, document, "an erasure")
-    return read_response(EraseResult, document, "an erasure")
-
-
 def _read_plan_response(plan: Plan[Document], kind: type[A], what: str) -> Plan[A]:
     return map_result(plan, lambda document: read_response(kind, document, what))
 
@@ -815,105 +704,3 @@ def encode_segment(text: str) -> str:
             "invalid id or workspace: it is empty, '.' or '..', or it contains a lone surrogate"
         )
     return encoded
-
-
-# -- following ---------------------------------------------------------------------------------------
-#
-# Reads the events of a workspace over any number of connections. This part decides when to reconnect, but
-# does no I/O.
-#
-# V1 Each connection continues after the last delivered event, so that no event is missed or delivered twice.
-#    If the daemon cannot continue there, it sends `resync`.
-# V2 The stream ends with an error if the daemon is not available for the duration of one call, or rejects the
-#    request.
-
-QUIET_SECONDS: Final = 45.0
-"""Seconds without data after which a connection counts as lost; the daemon sends data every 15 seconds."""
-
-MARK: Final = ""
-"""The type of an event that only reports a position in the stream; it is not given to the caller."""
-
-
-class Follower:
-    """The state of one event stream over all its connections: the position, and when to reconnect.
-
-    Args:
-        core: the requests of the client.
-        after: the id of an event: the stream continues after it; None: it starts now.
-    """
-
-    def __init__(self, core: ClientCore, after: str | None) -> None:
-        self._core = core
-        self._frames = FrameParser(after or "")
-        self._pause, self._next_pause, self._should_rediscover = 0.0, FIRST_PAUSE, False
-        self._away_since: float | None = None
-        self._secret, self._workspace = "", core.build_follow_request("").workspace
-
-    def build_attempt(self) -> ServerAttempt:
-        """Return the next connection attempt: the request, the pause before it, and its time limit."""
-        self._frames = FrameParser(self._frames.last_id)
-        return ServerAttempt(
-            self._core.build_follow_request(self._frames.last_id),
-            QUIET_SECONDS,
-            self._pause,
-            self._should_rediscover,
-        )
-
-    def accept_response(self, reply: HttpResponse) -> bool:
-        """Return True if the response is the beginning of an event stream.
-
-        If it is False, the response was a temporary error, and the caller should make the next attempt.
-
-        Raises:
-            Problem, BadAnswer: the request was rejected, and a retry would not help.
-        """
-        self._secret = reply.secret
-        if reply.status == OK:
-            if not reply.headers.get("content-type", "").startswith("text/event-stream"):
-                raise BadAnswer("the response is not an event stream; check that this is the daemon")
-            return True
-        if reply.status not in RETRYABLE_STATUSES or self._is_away_too_long():
-            check_response(reply, self._workspace)
-            raise BadAnswer(f"the response has status {reply.status} and is not an event stream")
-        self._set_pause(parse_retry_after(reply))
-        return False
-
-    def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Yield the events that are complete after this piece of the stream.
-
-        An event of the type `MARK` only reports a position.
-
-        Raises:
-            BadAnswer: the stream is invalid.
-        """
-        self._away_since, self._next_pause = None, FIRST_PAUSE
-        for frame in self._frames.feed(chunk):
-            event_id = remove_secret(self._secret, frame.id)
-            if frame.data is None:
-                yield Event(event_id, MARK, {})
-            else:
-                yield read_event(event_id, decode_json(frame.data, self._secret))
-
-    def record_loss(self, loss: NoResponse) -> None:
-        """Record that a connection was lost or could not be opened, so that the next attempt waits longer.
-
-        Raises:
-            Unreachable: the daemon was not available for the duration of one call; or the server that accepts
-                the connections does not prove that it is the daemon.
-        """
-        if loss.is_unverified and self._should_rediscover:
-            raise Unreachable(loss.reason, is_unverified=True)
-        if self._is_away_too_long():
-            raise Unreachable(loss.reason)
-        self._set_pause(None)
-        self._should_rediscover = True
-
-    def _set_pause(self, seconds: float | None) -> None:
-        self._pause = self._next_pause if seconds is None else seconds
-        self._next_pause = min(self._next_pause * 2, LAST_PAUSE)
-
-    def _is_away_too_long(self) -> bool:
-        now = self._core.clock()
-        if self._away_since is None:
-            self._away_since = now
-        return now - self._away_since >= self._core.timeout

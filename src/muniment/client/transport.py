@@ -36,7 +36,7 @@ import h11
 import httpcore2
 import httpx2
 
-from muniment.client.core import ClientCore, Follower
+from muniment.client.core import ClientCore
 from muniment.client.discovery import DaemonAddress, Locator
 from muniment.client.errors import BadAnswer, build_closed_error
 from muniment.client.exchange import (
@@ -49,6 +49,7 @@ from muniment.client.exchange import (
     ServerAttempt,
     decode_json,
 )
+from muniment.client.follower import Follower
 from muniment.client.results import Event
 from muniment.errors import RETRYABLE_STATUSES
 from muniment.names import UNIX_ADDRESS, compute_hello_proof, derive_hello_key, derive_hello_name
@@ -568,7 +569,7 @@ class AsyncShell:
     async def follow(self, core: ClientCore, after: str | None) -> AsyncGenerator[Event]:
         """Yield the events of the workspace without end.
 
-        The events include marks, which only report a position (`MARK` in `core`).
+        The events include marks, which only report a position (`follower.MARK`).
 
         Args:
             core: the requests of the client.
@@ -712,7 +713,7 @@ class ThreadShell:
     def follow(self, core: ClientCore, after: str | None) -> Generator[Event]:
         """Yield the events of the workspace without end.
 
-        The events include marks, which only report a position (`MARK` in `core`).
+        The events include marks, which only report a position (`follower.MARK`).
 
         Args:
             core: the requests of the client.

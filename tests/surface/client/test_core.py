@@ -18,8 +18,9 @@ from kit.client.shells import INTERRUPTED, UNREACHABLE, make_reply, run_plan
 from kit.clock import FakeClock
 from muniment import errors as library
 from muniment.client import errors, exchange
-from muniment.client.core import ClientCore, Follower
+from muniment.client.core import ClientCore
 from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Frame, FrameParser, HttpRequest, HttpResponse
+from muniment.client.follower import Follower
 from muniment.errors import ConfigInvalid
 from muniment.types import Recalled
 

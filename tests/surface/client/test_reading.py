@@ -17,8 +17,8 @@ from kit.client.scripted import RECALLED, REMEMBERED, make_task
 from muniment import errors as library
 from muniment import types as contract
 from muniment.client import normalize
-from muniment.client.core import read_event, read_response, read_task
 from muniment.client.errors import BadAnswer, Problem, TaskFailed, choose_error_class
+from muniment.client.responses import read_event, read_response, read_task
 from muniment.client.results import Event
 from muniment.kernel.names import Enforcement, Trust
 from muniment.names import ContextMode

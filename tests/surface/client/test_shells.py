@@ -32,7 +32,7 @@ from kit.client.scripted import (
 from kit.client.shells import KEY, open_client, open_scripted
 from kit.locations import TESTS
 from muniment import errors as library
-from muniment.client import AsyncClient, Client, core, errors, exchange, transport
+from muniment.client import AsyncClient, Client, errors, exchange, follower, transport
 from muniment.client.discovery import DaemonAddress
 from muniment.errors import ConfigInvalid
 
@@ -43,7 +43,11 @@ UNREACHABLE = "http://127.0.0.1:1"
 
 def shorten_timeouts(monkeypatch, seconds):
     """Shorten the timeouts."""
-    for module, name in ((exchange, "GRACE_SECONDS"), (exchange, "ATTEMPT_SECONDS"), (core, "QUIET_SECONDS")):
+    for module, name in (
+        (exchange, "GRACE_SECONDS"),
+        (exchange, "ATTEMPT_SECONDS"),
+        (follower, "QUIET_SECONDS"),
+    ):
         monkeypatch.setattr(module, name, seconds)
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import httpx2
 
-from muniment.client.core import QUIET_SECONDS, encode_segment
+from muniment.client.core import encode_segment
 from muniment.client.discovery import DaemonAddress, Locator
 from muniment.client.errors import BadAnswer
 from muniment.client.exchange import (
@@ -40,6 +40,7 @@ from muniment.client.exchange import (
     decode_json,
     parse_retry_after,
 )
+from muniment.client.follower import QUIET_SECONDS
 from muniment.client.transport import (
     ConnectionPool,
     build_http_request,
