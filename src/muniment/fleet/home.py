@@ -29,9 +29,10 @@ from muniment.kernel.names import Trust
 from muniment.operations.job_context import JobContext
 from muniment.server import lane_tasks
 from muniment.server.contract import HttpProblem
-from muniment.server.core import Recalls, ServedCore, ServedWorkspace
+from muniment.server.core import ServedCore, ServedWorkspace
 from muniment.server.lane import Lane, SubmitResult
 from muniment.server.lane_tasks import NewTask
+from muniment.server.recalls import Recalls
 from muniment.server.runner import LaneRunner
 from muniment.server.stream import Stream
 from muniment.server.tokens import Principal, Tokens

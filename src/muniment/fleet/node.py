@@ -47,7 +47,8 @@ from muniment.opening import create_embedder
 from muniment.policy.grammar import parse_symlinks
 from muniment.policy.ownership import create_private_directory
 from muniment.server.contract import DATABASE_RETRY_SECONDS, HttpProblem
-from muniment.server.core import MAX_OWNER_OPERATIONS, RETRY_SECONDS, Recalls, ServedCore, ServingCore
+from muniment.server.core import MAX_OWNER_OPERATIONS, RETRY_SECONDS, ServedCore, ServingCore
+from muniment.server.recalls import Recalls
 from muniment.server.tokens import OWNER_PRINCIPAL, Principal, SlotShares, is_token, load_owner_token
 from muniment.settings import Settings, load_configured_policy
 from muniment.store.state import LedgerState, read_key

@@ -16,7 +16,7 @@ from pathlib import Path
 from kit.locations import REPOSITORY
 from muniment.errors import CODES
 from muniment.names import MAX_FACT_BYTES
-from muniment.server import acp, contract, core, guard, lane, runner, tokens
+from muniment.server import acp, contract, guard, lane, recalls, runner, tokens
 from muniment.server.http import COMMON_CODES, build_openapi
 from muniment.server.service import OPERATIONS
 from muniment.server.stream import HEARTBEAT_SECONDS
@@ -31,7 +31,7 @@ _NUMBERS = {
     **vars(contract),
     "COMMAND": COMMAND,
     "MAX_EVENTS": MAX_EVENTS,
-    "RECALL_SECONDS": round(core.RECALL_SECONDS),
+    "RECALL_SECONDS": round(recalls.RECALL_SECONDS),
     "HEARTBEAT_SECONDS": round(HEARTBEAT_SECONDS),
 }
 """Values of `<<NAME>>` in the prose."""
@@ -43,10 +43,10 @@ the header of a request | {guard.MAX_HEADER_BYTES} bytes, within {guard.HEADER_S
 pending and running tasks of a workspace | {lane.MAX_PENDING}, of which {lane.MAX_TIDYING} may forget or dream
 retained tasks of a workspace | {lane.MAX_RECORDS}; \
 the oldest of the token with most tasks are removed, except while their Idempotency-Key is valid
-a recall | {core.RECALL_SECONDS:.0f} s from its start
-concurrent recalls | {core.MAX_RECALLS}; half of them per client token; \
-{core.RECALL_RESERVE} reserved for the owner
-a wait for a free recall slot | {core.SLOT_WAIT_SECONDS:.0f} s, then the response is `busy`
+a recall | {recalls.RECALL_SECONDS:.0f} s from its start
+concurrent recalls | {recalls.MAX_RECALLS}; half of them per client token; \
+{recalls.RECALL_RESERVE} reserved for the owner
+a wait for a free recall slot | {recalls.SLOT_WAIT_SECONDS:.0f} s, then the response is `busy`
 a task | {runner.BACKSTOP_SECONDS:.0f} s from its start
 concurrent connections | {guard.MAX_CONNECTIONS}, or half of the available descriptors; \
 the connection that was idle longest is closed

@@ -23,7 +23,7 @@ from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES
 from muniment.operations import listing
 from muniment.recall.recaller import MAX_ENTRIES, Recaller
-from muniment.server import contract, core, service
+from muniment.server import contract, recalls, service
 from muniment.types import EntryList, Recalled
 
 PATH = f"{BASE}/recall"
@@ -227,7 +227,7 @@ def block_recalls(monkeypatch):
 
 @pytest.fixture
 def threads():
-    with ThreadPoolExecutor(4 * core.MAX_RECALLS) as pool:
+    with ThreadPoolExecutor(4 * recalls.MAX_RECALLS) as pool:
         yield pool
 
 
@@ -247,16 +247,16 @@ def run_blocked_recalls(daemon, block, threads, *tokens):
 
 
 def test_hanging_recalls_of_one_token_block_no_one_else(separate_daemon, block_recalls, threads, monkeypatch):
-    monkeypatch.setattr(core, "RECALL_SECONDS", STOP_SECONDS)
-    monkeypatch.setattr(core, "SLOT_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(recalls, "RECALL_SECONDS", STOP_SECONDS)
+    monkeypatch.setattr(recalls, "SLOT_WAIT_SECONDS", 0.05)
     one, two = separate_daemon.client, separate_daemon.add_client("two")
-    block, half = block_recalls(), core.MAX_RECALLS // 2
+    block, half = block_recalls(), recalls.MAX_RECALLS // 2
     with run_blocked_recalls(separate_daemon, block, threads, *[one] * half):
         busy = separate_daemon.post(PATH, {"query": QUERY}, token=one)
         assert (busy.status_code, busy.json()["code"], busy.headers["retry-after"]) == (*BUSY, "1")
-        with run_blocked_recalls(separate_daemon, block, threads, *[two] * (half - core.RECALL_RESERVE)):
+        with run_blocked_recalls(separate_daemon, block, threads, *[two] * (half - recalls.RECALL_RESERVE)):
             assert send_recall(separate_daemon, two) == BUSY
-            with run_blocked_recalls(separate_daemon, block, threads, *[None] * core.RECALL_RESERVE):
+            with run_blocked_recalls(separate_daemon, block, threads, *[None] * recalls.RECALL_RESERVE):
                 assert send_recall(separate_daemon) == BUSY
                 for path in "/healthz", "/readyz", f"{BASE}/review":
                     assert separate_daemon.get(path).status_code == 200
@@ -266,15 +266,15 @@ def test_hanging_recalls_of_one_token_block_no_one_else(separate_daemon, block_r
                 )
                 served = separate_daemon.guard  # A request is counted until its answer has been sent.
                 separate_daemon.wait_until(
-                    lambda: (len(served.in_progress), len(served.waiting)) == (0, core.MAX_RECALLS)
+                    lambda: (len(served.in_progress), len(served.waiting)) == (0, recalls.MAX_RECALLS)
                 )
     assert send_recall(separate_daemon, one)[0] == 200
     separate_daemon.wait_until(lambda: not separate_daemon.core.recalls._running)
 
 
 def test_recall_past_deadline_is_empty_and_keeps_its_place(separate_daemon, block_recalls, monkeypatch):
-    monkeypatch.setattr(core, "RECALL_SECONDS", 0.05)
-    monkeypatch.setattr(core, "_LATE_SECONDS", 0.05)
+    monkeypatch.setattr(recalls, "RECALL_SECONDS", 0.05)
+    monkeypatch.setattr(recalls, "_LATE_SECONDS", 0.05)
     running_recalls = separate_daemon.core.recalls._running
     for heeds in True, False:
         block = block_recalls(heeds=heeds)
@@ -305,7 +305,11 @@ def test_recall_ends_with_error_on_revoked_token_or_stop(separate_daemon, block_
 
 @pytest.mark.slow
 def test_hanging_recall_or_disk_does_not_block_stop(tmp_path, block_recalls, threads, monkeypatch):
-    for module, name in (core, "_RECALL_END_SECONDS"), (core, "_LATE_SECONDS"), (service, "_LINGER_SECONDS"):
+    for module, name in (
+        (recalls, "_RECALL_END_SECONDS"),
+        (recalls, "_LATE_SECONDS"),
+        (service, "_LINGER_SECONDS"),
+    ):
         monkeypatch.setattr(module, name, 0.1)
     block = block_recalls()
     with start_local_daemon(tmp_path, grace=0, expects_defects=True) as daemon:
@@ -343,7 +347,7 @@ def block_reads(monkeypatch):
 
 @pytest.mark.threat("T-API-03", control="shares")
 def test_reads_of_one_token_leave_places_to_the_owner(separate_daemon, threads, monkeypatch):
-    monkeypatch.setattr(core, "SLOT_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(recalls, "SLOT_WAIT_SECONDS", 0.05)
     one, two, path = (
         separate_daemon.add_client("reader"),
         separate_daemon.add_client("second"),

@@ -37,9 +37,10 @@ from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import Reader
 from muniment.server import requests
 from muniment.server.contract import MAX_BODY_BYTES, ContextQuery, HttpProblem, RecallBody, get_sentence
-from muniment.server.core import MAX_OWNER_OPERATIONS, MAX_READS, SlotPool
+from muniment.server.core import MAX_OWNER_OPERATIONS, MAX_READS
 from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.server.lane_tasks import NewTask, find_task
+from muniment.server.recalls import SlotPool
 from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator, QueuedTask
 from muniment.types import ForgetResult, RememberResult
