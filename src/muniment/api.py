@@ -29,15 +29,15 @@ from muniment.names import HOME_VARIABLE, MAX_RECALLED, ContextMode
 from muniment.opening import create_chooser, create_recaller, open_context, open_model
 from muniment.operations.job_context import JobContext
 from muniment.portable import IS_LINUX
-from muniment.recall.context import Budgets
-from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
-from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import read_settings
 from muniment.types import DreamRequest, ForgetRequest, Recalled, RememberRequest
 from muniment.types.arguments import check_optional_texts, check_texts, parse_integer, parse_trust
 
 if TYPE_CHECKING:
+    from muniment.recall.context import Budgets
     from muniment.recall.conversation import CompactionOptions, Conversation
+    from muniment.recall.recaller import Chooser, Recaller
+    from muniment.recall.subagent import Enqueue, SubagentMemory
     from muniment.types import (
         CommittedStep,
         DreamResult,
@@ -264,6 +264,8 @@ class Memory:
         """
         check_texts(query=query)
         check_optional_texts(scope=scope)
+        from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS
+
         limit = MAX_ENTRIES if limit is None else limit
         budget = MAX_TOKENS if budget is None else budget
         max_entries = parse_integer("limit", limit, minimum=1, maximum=MAX_RECALLED)
@@ -305,7 +307,7 @@ class Memory:
     def conversation(
         self,
         *,
-        budgets: Budgets = Budgets(),  # noqa: B008  frozen
+        budgets: Budgets | None = None,
         compacting: CompactionOptions | None = None,
         choose: bool = False,
         parent: Cancel | None = None,
@@ -317,7 +319,7 @@ class Memory:
         See `recall.conversation`.
 
         Args:
-            budgets: how many tokens the injected entries may use.
+            budgets: how many tokens the injected entries may use; None: the defaults of `Budgets`.
             compacting: how to shorten a long history; None: the caller shortens it.
             choose: as for `recall`.
             parent: a token; setting it cancels all running work of the conversation.
@@ -326,12 +328,13 @@ class Memory:
             repeat_after: after this number of tokens in the conversation, a complete entry may be injected
                 again; None: 30 000.
         """
+        from muniment.recall.context import Budgets
         from muniment.recall.conversation import Conversation
         from muniment.recall.session import REPEAT_AFTER
 
         return Conversation(
             self.recaller,
-            budgets=budgets,
+            budgets=budgets or Budgets(),
             compacting=compacting,
             choose=self._create_chooser() if choose else None,
             parent=parent,
@@ -346,6 +349,8 @@ class Memory:
             enqueue: submits a fact to be remembered with trust `agent`, for example a method of a daemon's
                 client. None: subagents have no tool to remember facts.
         """
+        from muniment.recall.subagent import SubagentMemory
+
         return SubagentMemory(self.recaller, tuple(self.context.roots), enqueue=enqueue)
 
     @cached_property

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
         Readiness,
     )
     from muniment.types.entries import (
-        CommittedStep,
         EditResult,
         EntryList,
         EntryShown,
         ExportResult,
-        HistoryList,
         IndexResult,
         ListedEntry,
-        Origin,
         PinResult,
-        Recalled,
-        RecalledEntry,
         SkippedFile,
+    )
+    from muniment.types.history import (
+        CommittedStep,
+        HistoryList,
+        Origin,
         TrustedText,
     )
     from muniment.types.owner import (
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
         ReviewShown,
         UiOpened,
         UndoResult,
+    )
+    from muniment.types.recalled import (
+        Recalled,
+        RecalledEntry,
     )
     from muniment.types.requests import (
         DreamRequest,
@@ -142,7 +146,7 @@ _HOMES = {
     "AuditHead": "owner",
     "Capabilities": "daemon",
     "Change": "runs",
-    "CommittedStep": "entries",
+    "CommittedStep": "history",
     "DaemonLimits": "daemon",
     "DreamRequest": "requests",
     "DreamTask": "tasks",
@@ -159,16 +163,16 @@ _HOMES = {
     "ForgetTask": "tasks",
     "Health": "daemon",
     "Hello": "daemon",
-    "HistoryList": "entries",
+    "HistoryList": "history",
     "IndexResult": "entries",
     "ListedEntry": "entries",
-    "Origin": "entries",
+    "Origin": "history",
     "PinResult": "entries",
     "ProtocolVersions": "daemon",
     "PublicTask": "tasks",
     "Readiness": "daemon",
-    "Recalled": "entries",
-    "RecalledEntry": "entries",
+    "Recalled": "recalled",
+    "RecalledEntry": "recalled",
     "RememberRequest": "requests",
     "RememberTask": "tasks",
     "Review": "owner",
@@ -179,7 +183,7 @@ _HOMES = {
     "SupersededEntry": "runs",
     "TaskError": "tasks",
     "TaskList": "tasks",
-    "TrustedText": "entries",
+    "TrustedText": "history",
     "Turn": "runs",
     "UiOpened": "owner",
     "UndoResult": "owner",

@@ -54,9 +54,6 @@ Serve = Callable[[socket.socket, Mapping[str, int], layers.MissingLayers], None]
 """A service: a function that serves one run over a socket until the broker closes the connection. It gets the
 socket, the roots by scope, and the missing layers of the fence, which it first reports to the broker."""
 
-Warm = Callable[[], None]
-"""A function that computes what workers need, so that they share it."""
-
 _PR_SET_PDEATHSIG: Final = 1
 _MANY: Final = 2
 """Number of the worker before which `warm_for_many` is called: a command needs one worker, a daemon many."""
@@ -97,7 +94,7 @@ def main(fd: int, service: str) -> None:
     _WorkerForker(control, serve, warm_for_many).run()
 
 
-def load_service(service: str) -> tuple[Serve, Warm]:
+def load_service(service: str) -> tuple[Serve, Callable[[], None]]:
     """Import a service, given as `module:function`, and call `warm` of its module if that exists.
 
     Returns:
@@ -141,7 +138,7 @@ def parse_request(message: bytes, fds: list[int]) -> ForkRequest:
 class _WorkerForker:
     """Forks workers and reports their state to the broker."""
 
-    def __init__(self, control: socket.socket, serve: Serve, warm_for_many: Warm) -> None:
+    def __init__(self, control: socket.socket, serve: Serve, warm_for_many: Callable[[], None]) -> None:
         self._control, self._serve, self._warm_for_many = control, serve, warm_for_many
         self._fork_count = 0
         self._forked: dict[int, tuple[int, int]] = {}

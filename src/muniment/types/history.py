@@ -1,0 +1,81 @@
+"""Where the text of an entry comes from: committed steps, origins, and texts with their trust."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from muniment.kernel.names import Trust
+from muniment.types.documents import (
+    LOCAL,
+    WireDocument,
+    select_members,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedStep(WireDocument):
+    """The change of one file by one task."""
+
+    noun = "a step"
+    at: Annotated[str, "The time of the commit."]
+    task: Annotated[str, "The id of the task, for an undo."]
+    asked: Annotated[str, "The kind of the task: `remember`, `undo`, and so on."]
+    path: str
+    kind: Literal["new", "changed", "removed"]
+    trust: Annotated[Trust | None, "The trust of the new text; absent if the file was removed."] = None
+    decided_by: str
+    policy: str
+    undoes: Annotated[str | None, "The id of the task that this task undid."] = None
+    is_erased: Annotated[bool, "Whether the text was erased."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryList(WireDocument):
+    """Committed changes of files, the newest first."""
+
+    steps: tuple[CommittedStep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedText(WireDocument):
+    """A sentence of an entry, with the trust of its author."""
+
+    noun = "a sentence"
+    trust: Trust
+    text: str
+    is_title: Annotated[bool, "Whether it is part of the name, the description or the keywords."] = field(
+        default=False, metadata=LOCAL
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin(WireDocument):
+    """The origin of an entry: the last task that wrote it, and the trust of its text."""
+
+    path: str
+    state: Literal["committed", "edited", "foreign", "removed", "missing"]
+    trust: Annotated[Trust | None, "The trust of the present text; absent if the file is missing."] = None
+    task: Annotated[str | None, "The id of the last task that wrote the entry."] = None
+    asked: Annotated[str | None, "The kind of that task."] = None
+    at: Annotated[str | None, "The time of the commit of that task."] = None
+    decided_by: str | None = None
+    policy: str | None = None
+    sentences: Annotated[
+        tuple[TrustedText, ...], "The sentences with their trust, if not all have the same trust."
+    ] = ()
+    request_trust: Annotated[Trust | None, "The trust of the request of that task."] = field(
+        default=None, metadata=LOCAL
+    )
+    fact: Annotated[
+        str | None, "A keyed digest of the request of that task; None if it is missing or was erased."
+    ] = field(default=None, metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `why --json` prints."""
+        source = {"trust": self.request_trust, **select_members(self, "task decided_by policy at")}
+        return {
+            **select_members(self, "path state trust"),
+            "source": None if self.task is None else source,
+            **select_members(self, "asked fact sentences"),
+        }
