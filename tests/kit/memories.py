@@ -59,6 +59,16 @@ def take_snapshot(*directories):
     return found
 
 
+def read_tree(*directories):
+    """Return every path in directories, with the bytes of each file; a missing directory has no paths."""
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for directory in directories
+        for path in [directory, *directory.rglob("*")]
+        if path.exists()
+    }
+
+
 @cache
 def load_shipped_policy(name):
     """Load a built-in policy, once."""

@@ -387,6 +387,18 @@ def lock_roots(*roots):
         yield
 
 
+@contextmanager
+def lock_home(home):
+    """Hold the lock of a home, as a running daemon does."""
+    (home / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(home / "state" / "daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 def build_task_path(task_id):
     """Return the URL path of a task."""
     return f"{BASE}/{task_id.partition('-')[0]}/{task_id}"

@@ -8,6 +8,7 @@ import pytest
 import typer.main
 import typer.testing
 
+from kit.cli import users
 from kit.cli.commands import Commands, run_in_process
 from kit.memories import make_roots
 from kit.policy.files import SCOPES, write_policy
@@ -46,6 +47,9 @@ def roots(tmp_path):
 @pytest.fixture
 def cli(tmp_path, roots):
     return Muniment(tmp_path, roots)
+
+
+user, install_program, run = users.user, users.install_program, users.run
 
 
 # Runs the subcommands of `cli policy`.

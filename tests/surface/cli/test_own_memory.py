@@ -11,34 +11,9 @@ import pytest
 
 from kit.git import create_repository
 from kit.memories import take_snapshot, write_file
-from muniment.cli import setup
 from muniment.integrations.coding_tools import own_memory
-from muniment.integrations.coding_tools.tools import Program
 
-VARIABLES = (
-    "CLAUDE_CONFIG_DIR",
-    "CODEX_HOME",
-    "GEMINI_CLI_HOME",
-    "QWEN_HOME",
-    "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
-)
 SECRET = "s3cret-of-me"
-
-
-@pytest.fixture
-def user(tmp_path):
-    """Create the home directory of a user."""
-    directory = tmp_path / "me"
-    directory.mkdir(mode=0o700)
-    return directory
-
-
-@pytest.fixture
-def run(cli, user, monkeypatch):
-    """Return a function that runs commands for that user."""
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",)))
-    environment = {"HOME": str(user), **dict.fromkeys(VARIABLES)}
-    return lambda *arguments, **more: cli(*arguments, **{**environment, **more}, bound=False)
 
 
 def encode(path):

@@ -3,20 +3,18 @@
 `systemctl` is a program of the test that records its arguments and enables a unit by a file.
 """
 
-import fcntl
 import json
-import os
 import shlex
 import shutil
 from configparser import ConfigParser
+from functools import partial
 
 import pytest
 
 from kit.cli.process import SECONDS, launch
 from kit.memories import take_snapshot
+from kit.server.process import lock_home
 from kit.shell import run_command
-from muniment.cli import setup
-from muniment.integrations.coding_tools.tools import Program
 
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >> "$RECORD/calls"
@@ -28,16 +26,7 @@ enable) cp "$UNIT" "$RECORD/started" && touch "$RECORD/enabled" ;;
 disable) rm -f "$RECORD/enabled" ;;
 esac
 """
-VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_CONFIG_HOME")
 WRITES = ["--user daemon-reload", "--user enable --now muniment.service"]
-
-
-@pytest.fixture
-def user(tmp_path):
-    """Create the home directory of a user."""
-    directory = tmp_path / "me"
-    directory.mkdir(mode=0o700)
-    return directory
 
 
 @pytest.fixture
@@ -53,17 +42,15 @@ def record(tmp_path):
 
 
 @pytest.fixture
-def run(cli, user, unit, record, tmp_path, monkeypatch):
-    """Return a function that runs commands for that user with the `systemctl` of the test."""
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/a b/muniment",)))
+def run(run, install_program, unit, record, tmp_path):
+    """Return a function that runs commands with the default home and the `systemctl` of the test."""
+    install_program("/opt/a b/muniment")
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "systemctl").write_text(SYSTEMCTL)
     (programs / "systemctl").chmod(0o755)
-    environment = {"HOME": str(user), "PATH": f"{programs}:/usr/bin:/bin", "RECORD": str(record)}
-    environment |= {"UNIT": str(unit), "FAILS": "", "MUNIMENT_HOME": None, **dict.fromkeys(VARIABLES)}
-    monkeypatch.setenv("HOME", str(user))
-    return lambda *arguments, **more: cli(*arguments, **{**environment, **more}, bound=False)
+    variables = {"PATH": f"{programs}:/usr/bin:/bin", "RECORD": str(record), "UNIT": str(unit), "FAILS": ""}
+    return partial(run, MUNIMENT_HOME=None, **variables)
 
 
 def read_calls(record):
@@ -200,14 +187,12 @@ def test_failed_stop_keeps_unit(run, unit):
     assert (done.exit_code, unit.exists()) == (1, True)
 
 
-def test_setup_respects_xdg_config_home_and_home(run, user, tmp_path):
+def test_setup_respects_xdg_config_home_and_home(run, install_program, user, tmp_path):
     home, moved = tmp_path / "other home", tmp_path / "config"
     unit = moved / "systemd/user/muniment.service"
     more = {"XDG_CONFIG_HOME": str(moved), "UNIT": str(unit)}
-    program = Program(("/opt/muniment",), str(home))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "find_program", lambda _: program)
-        done = run("setup", "--daemon", "--yes", MUNIMENT_HOME=str(home), **more)
+    install_program("/opt/muniment", home=str(home))
+    done = run("setup", "--daemon", "--yes", MUNIMENT_HOME=str(home), **more)
     assert done.exit_code == 0, done.output
     assert read_unit(unit)["Service"]["Environment"] == f'"MUNIMENT_HOME={home}"'
     assert not (user / ".config").exists()
@@ -225,27 +210,17 @@ def test_uninstall_removes_service_and_erases_memory(run, user, record):
 
 def test_uninstall_erases_nothing_while_other_daemon_runs(run, user):
     run("setup", "--daemon", "--yes")
-    (user / ".muniment/state").mkdir(mode=0o700)
-    fd = os.open(user / ".muniment/state/daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    try:
+    with lock_home(user / ".muniment"):
         done = run("uninstall", "--erase-memory", "--yes")
-        assert (done.exit_code, "a daemon runs for" in done.stderr) == (1, True)
-        assert (user / ".muniment/state").exists()
-    finally:
-        os.close(fd)
+    assert (done.exit_code, "a daemon runs for" in done.stderr) == (1, True)
+    assert (user / ".muniment/state").exists()
 
 
 def test_service_is_not_set_up_while_other_daemon_runs(run, user, record):
-    (user / ".muniment/state").mkdir(mode=0o700, parents=True)
-    fd = os.open(user / ".muniment/state/daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    try:
+    with lock_home(user / ".muniment"):
         done = run("setup", "--daemon", "--yes")
-        assert (done.exit_code, "a daemon already runs for" in done.stderr) == (1, True)
-        assert ((user / ".config").exists(), read_calls(record)) == (False, [])
-    finally:
-        os.close(fd)
+    assert (done.exit_code, "a daemon already runs for" in done.stderr) == (1, True)
+    assert ((user / ".config").exists(), read_calls(record)) == (False, [])
 
 
 @pytest.mark.parametrize(
@@ -287,15 +262,16 @@ def test_command_of_unit_serves(run, unit, tmp_path):
     assert result["socket"] == str(tmp_path / "home" / "daemon.sock")
 
 
-def test_systemd_accepts_unit(run, unit, tmp_path, monkeypatch):
+def test_systemd_accepts_unit(run, install_program, unit, tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     program = tmp_path / "a b" / "muniment"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    monkeypatch.setattr(setup, "find_program", lambda _: Program((str(program),), str(tmp_path / "%h $x")))
-    assert run("setup", "--daemon", "--yes", MUNIMENT_HOME=str(tmp_path / "%h $x")).exit_code == 0
+    home = str(tmp_path / "%h $x")
+    install_program(str(program), home=home)
+    assert run("setup", "--daemon", "--yes", MUNIMENT_HOME=home).exit_code == 0
     command = ("systemd-analyze", "--user", "--man=no", "verify", unit)
     done = run_command(*command, home=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.memories import read_tree
 from muniment.cli import setup
 from muniment.integrations.coding_tools import files as setup_files
 from muniment.integrations.coding_tools.tools import TOOLS, Program
@@ -127,19 +128,10 @@ HOOKS = {
 
 
 @pytest.fixture
-def user(tmp_path):
-    """Create the home directory of a user."""
-    directory = tmp_path / "me"
-    directory.mkdir(mode=0o700)
-    return directory
-
-
-@pytest.fixture
-def run(cli, user, monkeypatch):
-    """Return a function that runs commands for that user, with a fixed `cli` program."""
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(PROGRAM_WORDS))
-    unset = dict.fromkeys(("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME"))
-    return lambda *arguments, **more: cli(*arguments, **{"HOME": str(user), **unset, **more})
+def run(run, install_program):
+    """Return a function that runs commands as `user`, whose program has an unusual path."""
+    install_program(*PROGRAM_WORDS)
+    return run
 
 
 @pytest.fixture
@@ -243,22 +235,12 @@ def test_remove_keeps_later_changes_of_others(run, write_tool_files, tool):
 # -- created directories -------------------------------------------------------------------------------
 
 
-def tree(*directories):
-    """Return every path below some directories with the content of the files."""
-    return {
-        path: path.read_bytes() if path.is_file() else None
-        for directory in directories
-        for path in [directory, *directory.rglob("*")]
-        if path.exists()
-    }
-
-
 @pytest.mark.parametrize("tool", TOOLS)
 def test_remove_deletes_directories_that_setup_made(run, user, home, tool):
-    before = tree(user, home)
+    before = read_tree(user, home)
     assert run("setup", tool, "--yes").exit_code == 0
     assert run("setup", tool, "--remove", "--yes").exit_code == 0
-    assert tree(user, home) == before
+    assert read_tree(user, home) == before
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -266,10 +248,10 @@ def test_remove_keeps_directories_that_were_there_before(run, user, home, tool):
     home.mkdir(mode=0o700)
     for name in FILES[tool]:
         (user / name).parent.mkdir(mode=0o700, exist_ok=True)
-    before = tree(user, home)
+    before = read_tree(user, home)
     run("setup", tool, "--yes")
     run("setup", tool, "--remove", "--yes")
-    assert tree(user, home) == before
+    assert read_tree(user, home) == before
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
@@ -290,32 +272,32 @@ def test_remove_keeps_made_directories_that_hold_something_else(run, user, tool,
 def test_remove_deletes_nested_directories_of_moved_tool(run, tmp_path, tool, variable):
     (tmp_path / "a").mkdir()
     moved = {variable: str(tmp_path / "a" / "b" / "c")}
-    before = tree(tmp_path)
+    before = read_tree(tmp_path)
     run("setup", tool, "--yes", **moved)
     assert (tmp_path / "a" / "b" / "c").is_dir()
     run("setup", tool, "--remove", "--yes", **moved)
-    assert tree(tmp_path) == before
+    assert read_tree(tmp_path) == before
 
 
-def test_remove_after_second_setup_deletes_directories(run, user, home, monkeypatch):
-    before = tree(user, home)
+def test_remove_after_second_setup_deletes_directories(run, user, home, install_program):
+    before = read_tree(user, home)
     for tool in TOOLS:
         run("setup", tool, "--yes")
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/new/muniment",)))
+    install_program("/new/muniment")
     for tool in TOOLS:
         assert run("setup", tool, "--yes").exit_code == 0
     (user / ".cursor/mcp.json").unlink()
     for tool in TOOLS:
         run("setup", tool, "--remove", "--yes")
-    assert tree(user, home) == before
+    assert read_tree(user, home) == before
 
 
 def test_uninstall_deletes_directories_that_setup_made(run, user):
-    before = tree(user)
+    before = read_tree(user)
     for tool in TOOLS:
         run("setup", tool, "--yes")
     assert run("uninstall", "--yes").exit_code == 0
-    assert tree(user) == before
+    assert read_tree(user) == before
 
 
 def test_remove_keeps_recreated_directory(run, user):
@@ -339,7 +321,7 @@ def test_remove_keeps_link_that_replaced_directory(run, user, tmp_path):
 
 
 def test_repeated_remove_finishes_a_killed_one(run, user, home, monkeypatch):
-    before = tree(user, home)
+    before = read_tree(user, home)
     run("setup", "cursor", "--yes")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rmdir", raise_killed)
@@ -349,11 +331,11 @@ def test_repeated_remove_finishes_a_killed_one(run, user, home, monkeypatch):
                 run("setup", "cursor", "--remove", "--yes")
     assert (user / ".cursor").is_dir()
     run("setup", "cursor", "--remove", "--yes")
-    assert tree(user, home) == before
+    assert read_tree(user, home) == before
 
 
 def test_setup_on_full_disk_leaves_no_directory(run, user, monkeypatch):
-    before = tree(user)
+    before = read_tree(user)
 
     def fsync(_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -361,7 +343,7 @@ def test_setup_on_full_disk_leaves_no_directory(run, user, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
         assert run("setup", "cursor", "--yes").exit_code == 1
-    assert tree(user) == before
+    assert read_tree(user) == before
 
 
 class Killed(BaseException):
@@ -435,9 +417,9 @@ def test_remove_masks_key_added_to_server_entry(run, write_tool_files, user):
     assert ("s3cret" in done.output, done.exit_code) == (False, 0)
 
 
-def test_setup_escapes_control_characters(run, write_tool_files, monkeypatch):
+def test_setup_escapes_control_characters(run, write_tool_files, install_program):
     write_tool_files("codex")
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/\x1b[2J\u202e/muniment",)))
+    install_program("/opt/\x1b[2J\u202e/muniment")
     done = run("setup", "codex")
     assert not set("\x1b\u202e") & set(done.output)
 
@@ -569,7 +551,7 @@ def test_setup_uses_environment_variables_for_locations(run, user, tmp_path, too
 # -- existing entries ----------------------------------------------------------------------------------
 
 
-def test_setup_updates_program_and_keeps_user_options(run, write_tool_files, user, monkeypatch):
+def test_setup_updates_program_and_keeps_user_options(run, write_tool_files, user, install_program):
     before = write_tool_files("gemini-cli") | write_tool_files("codex")
     for tool in ("gemini-cli", "codex"):
         run("setup", tool, "--yes")
@@ -581,7 +563,7 @@ def test_setup_updates_program_and_keeps_user_options(run, write_tool_files, use
         .replace("recall --hook", "recall --hook --limit 3")
     )
     codex.write_text(codex.read_text().replace('["mcp"]', '["mcp"] # mine\nenabled = true'))
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/new/python", "-m", "muniment")))
+    install_program("/new/python", "-m", "muniment")
     for tool in ("gemini-cli", "codex"):
         done = run("setup", tool, "--yes")
         assert done.exit_code == 0
@@ -829,8 +811,8 @@ def test_setup_writes_tested_absolute_program(tmp_path, monkeypatch):
         setup.find_program(tmp_path)
 
 
-def test_setup_passes_other_home_to_server_and_hook(run, user, monkeypatch):
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(PROGRAM_WORDS, "/my home"))
+def test_setup_passes_other_home_to_server_and_hook(run, user, install_program):
+    install_program(*PROGRAM_WORDS, home="/my home")
     for tool in TOOLS:
         run("setup", tool, "--yes")
         name, member, entry = SERVERS[tool]
@@ -842,7 +824,7 @@ def test_setup_passes_other_home_to_server_and_hook(run, user, monkeypatch):
         ).replace('\\"', '"')
         assert "is already set up" in run("setup", tool, "--yes").stdout
     for other, env in (("/other", {"MUNIMENT_HOME": "/other"}), (None, {})):
-        monkeypatch.setattr(setup, "find_program", lambda _, other=other: Program(PROGRAM_WORDS, other))
+        install_program(*PROGRAM_WORDS, home=other)
         for tool in TOOLS:
             assert run("setup", tool, "--yes").exit_code == 0
             name, member, _ = SERVERS[tool]
@@ -857,10 +839,10 @@ def test_setup_passes_other_home_to_server_and_hook(run, user, monkeypatch):
 @pytest.mark.parametrize(
     "path", ["/home/me/.cache/uv/archive-v0/abc/bin/muniment", "/home/me/.cache/pipx/abc/bin/muniment"]
 )
-def test_setup_warns_about_temporary_environment(run, monkeypatch, path):
-    monkeypatch.setattr(setup, "find_program", lambda _: Program((path,)))
+def test_setup_warns_about_temporary_environment(run, install_program, path):
+    install_program(path)
     assert "temporary environment" in run("setup", "codex").stderr
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(PROGRAM_WORDS))
+    install_program(*PROGRAM_WORDS)
     assert "temporary environment" not in run("setup", "codex").stderr
 
 

@@ -9,28 +9,16 @@ import tomllib
 import pytest
 
 from muniment.cli import setup
-from muniment.integrations.coding_tools.tools import Program
 
 COMMAND = "/opt/muniment recall --hook"
-VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME")
 
 
 @pytest.fixture
-def user(tmp_path):
-    directory = tmp_path / "me"
-    directory.mkdir(mode=0o700)
+def user(user):
+    """Create the directories of the tools in the home directory of the user."""
     for name in (".claude", ".codex", ".cursor", ".qwen", ".gemini"):
-        (directory / name).mkdir(mode=0o700)
-    return directory
-
-
-@pytest.fixture
-def run(cli, user, monkeypatch):
-    """Return a function that runs commands for that user, whose `cli` is `/opt/muniment`."""
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",)))
-    return lambda *arguments, **more: cli(
-        *arguments, **{"HOME": str(user), **dict.fromkeys(VARIABLES), **more}
-    )
+        (user / name).mkdir(mode=0o700)
+    return user
 
 
 def make_settings(command):
@@ -189,13 +177,13 @@ ENTRY_TOML = (
     ("tool", "name", "text"),
     [("claude-code", ".claude.json", ENTRY_JSON), ("codex", ".codex/config.toml", ENTRY_TOML)],
 )
-def test_remove_restores_earlier_user_entry(run, user, monkeypatch, tool, name, text, home):
+def test_remove_restores_earlier_user_entry(run, user, install_program, tool, name, text, home):
     path = user / name
     path.write_text(text)
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",), home))
+    install_program("/opt/muniment", home=home)
     assert run("setup", tool, "--yes").exit_code == 0
     assert "/opt/muniment" in path.read_text()
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/new/muniment",), home))
+    install_program("/new/muniment", home=home)
     assert run("setup", tool, "--yes").exit_code == 0
     done = run("setup", tool, "--remove", "--yes")
     assert (done.exit_code, path.read_text()) == (0, text), done.output
@@ -203,12 +191,12 @@ def test_remove_restores_earlier_user_entry(run, user, monkeypatch, tool, name, 
 
 
 @pytest.mark.parametrize("home", [None, "/my home"])
-def test_remove_restores_earlier_user_entry_in_changed_file(run, user, monkeypatch, home):
+def test_remove_restores_earlier_user_entry_in_changed_file(run, user, install_program, home):
     path, codex = user / ".claude.json", user / ".codex/config.toml"
     path.write_text(ENTRY_JSON)
     codex.write_text(ENTRY_TOML)
     for program in ("/opt/muniment", "/new/muniment"):
-        monkeypatch.setattr(setup, "find_program", lambda _, program=program: Program((program,), home))
+        install_program(program, home=home)
         for tool in ("claude-code", "codex"):
             assert run("setup", tool, "--yes").exit_code == 0
         path.write_text(path.read_text().replace('"n": 1', '"n": 2'))

@@ -1,32 +1,18 @@
 """`muniment uninstall`: cleans the tools after a yes, and erases the memory only with its own option."""
 
-import fcntl
 import json
-import os
+from functools import partial
 
 import pytest
 
-from kit.memories import write_file
-from muniment.cli import setup
-from muniment.integrations.coding_tools.tools import Program
-
-VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME")
+from kit.memories import read_tree, write_file
+from kit.server.process import lock_home
 
 
 @pytest.fixture
-def user(tmp_path):
-    directory = tmp_path / "me"
-    directory.mkdir(mode=0o700)
-    return directory
-
-
-@pytest.fixture
-def run(cli, user, monkeypatch):
-    """Return a function that runs commands for a user with the default home."""
-    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",)))
-    environment = {"HOME": str(user), "MUNIMENT_HOME": None, **dict.fromkeys(VARIABLES)}
-    monkeypatch.setenv("HOME", str(user))
-    return lambda *arguments, **more: cli(*arguments, **{**environment, **more}, bound=False)
+def run(run):
+    """Return a function that runs commands with the default home."""
+    return partial(run, MUNIMENT_HOME=None)
 
 
 @pytest.fixture
@@ -41,14 +27,10 @@ def filled_home(run, user, tmp_path):
     return user / ".muniment"
 
 
-def photograph_tree(directory):
-    return {path: path.is_file() and path.read_bytes() for path in directory.rglob("*")}
-
-
 def test_uninstall_lists_findings_and_writes_nothing_without_yes(run, user, filled_home):
-    before = photograph_tree(user)
+    before = read_tree(user)
     done = run("uninstall", stdin="yes\n")
-    assert (done.exit_code, photograph_tree(user) == before) == (1, True)
+    assert (done.exit_code, read_tree(user) == before) == (1, True)
     config = user / ".codex/config.toml"
     assert f"to remove: the entries in Codex ({config})" in done.stdout
     assert f"stays: {filled_home}, with 2 entries, their history and settings" in done.stdout
@@ -66,13 +48,13 @@ def test_uninstall_lists_findings_and_writes_nothing_without_yes(run, user, fill
 
 
 def test_uninstall_with_yes_cleans_tools_and_keeps_memory(run, user, filled_home):
-    memory = photograph_tree(filled_home / "user") | photograph_tree(filled_home / "projects")
+    memory = read_tree(filled_home / "user", filled_home / "projects")
     done = run("uninstall", "--yes")
     assert (done.exit_code, "removed from codex, gemini-cli" in done.stdout) == (0, True)
     assert "to also erase the memory: muniment uninstall --erase-memory" in done.stdout
     assert "pip uninstall muniment" in done.stdout
     assert not (user / ".codex/config.toml").exists()
-    assert photograph_tree(filled_home / "user") | photograph_tree(filled_home / "projects") == memory
+    assert read_tree(filled_home / "user", filled_home / "projects") == memory
     second = run("uninstall", "--yes")
     assert (second.exit_code, "no coding tool has entries" in second.stdout) == (0, True)
 
@@ -109,19 +91,15 @@ def test_uninstall_on_terminal_asks_for_memory_separately(run, user, filled_home
 
 
 def test_uninstall_with_running_daemon_erases_nothing(run, filled_home):
-    fd = os.open(filled_home / "state" / "daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    try:
-        before = photograph_tree(filled_home)
+    with lock_home(filled_home):
+        before = read_tree(filled_home)
         done = run("uninstall", "--erase-memory", "--yes")
-        assert (done.exit_code, photograph_tree(filled_home) == before) == (1, True)
-        assert "a daemon runs for" in done.stderr
-        assert "stays: the running daemon; stop it separately" in done.stdout
-    finally:
-        os.close(fd)
+    assert (done.exit_code, read_tree(filled_home) == before) == (1, True)
+    assert "a daemon runs for" in done.stderr
+    assert "stays: the running daemon; stop it separately" in done.stdout
 
 
-def test_uninstall_never_erases_other_directories(user, filled_home, cli):
+def test_uninstall_never_erases_other_directories(run, user, filled_home):
     other = user / "projects"
     other.mkdir(mode=0o700)
     for home, reason in (
@@ -130,8 +108,7 @@ def test_uninstall_never_erases_other_directories(user, filled_home, cli):
     ):
         if home == user:
             filled_home.joinpath("state").rename(user / "state")
-        environment = {"HOME": str(user), "MUNIMENT_HOME": str(home), **dict.fromkeys(VARIABLES)}
-        done = cli("uninstall", "--erase-memory", "--yes", **environment)
+        done = run("uninstall", "--erase-memory", "--yes", MUNIMENT_HOME=str(home))
         assert (done.exit_code, reason in done.stderr) == (1, True), done.output
     assert other.exists()
     assert (user / "state" / "ledger.db").exists()

@@ -18,7 +18,7 @@ import pytest
 
 import muniment
 from kit.locations import REPOSITORY
-from kit.memories import make_roots, write_file
+from kit.memories import make_roots, read_tree, write_file
 from kit.server.raw import start_local_daemon
 from muniment.client import transport
 
@@ -123,10 +123,6 @@ def root_options(roots):
     return [f"--root={scope}={path}" for scope, path in roots.items()]
 
 
-def read_tree(roots):
-    return {path: path.read_bytes() for root in roots.values() for path in root.rglob("*") if path.is_file()}
-
-
 # -- reading -------------------------------------------------------------------------------------------
 
 
@@ -143,7 +139,7 @@ def test_reading_commands_work_without_loading_fence(run_on_system, roots):
         'loaded = [name for name in sys.modules if name.startswith(fence) or name == "fcntl"]\n'
         "result = results, past, loaded"
     )
-    before = read_tree(roots)
+    before = read_tree(*roots.values())
     (recalled, listed, entry, hook, repeated, _, version, helped), past, loaded = run_on_system(
         program, roots=root_options(roots)
     )
@@ -155,7 +151,7 @@ def test_reading_commands_work_without_loading_fence(run_on_system, roots):
     assert (version[0], helped[0], "remember" in helped[1]) == (0, 0, True)
     assert [code for code, _, _ in past] == [0, 0]
     assert set(loaded) <= {"fcntl"}
-    assert read_tree(roots) == before
+    assert read_tree(*roots.values()) == before
 
 
 @pytest.mark.slow
@@ -345,14 +341,14 @@ WRITERS = [
 def test_writing_commands_fail_with_one_line_and_write_nothing(run_on_system, system, roots):
     program = PROGRAM + 'result = [run(*line.split(), *roots, stdin="{}") for line in lines]'
     write_file(roots["user"], "again.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
-    before = read_tree(roots)
+    before = read_tree(*roots.values())
     for line, (code, _, error) in zip(
         WRITERS, run_on_system(program, roots=root_options(roots), lines=WRITERS), strict=True
     ):
         assert code == 1, (line, error)
         assert error.rstrip().endswith(f"{LINE.format(NAMES[system])} [platform_unsupported]"), (line, error)
         assert error.count("\n") == 1
-    assert read_tree(roots) == before
+    assert read_tree(*roots.values()) == before
 
 
 @pytest.mark.slow
