@@ -39,17 +39,9 @@ from typing import Self
 from model_server import Answer, ModelServer, Request, ToolCall
 from tool_drivers import SECONDS, TOOLS, Tool, ToolFailed
 
-STANDING = (
-    "Answer in British English",
-    "We use pnpm, not npm",
-    "Never commit to main directly",
-    "The user's name is Mara Lindqvist",
-    "The user is allergic to nuts",
-    "Indent Python with four spaces",
-    "Tests live beside the code in this project",
-    "Explain changes before making them",
-)
-"""Facts that an agent needs in every session, for any prompt."""
+sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
+
+from kit.recall.standing_facts import STANDING_FACTS  # noqa: E402
 
 OTHERS = (
     "The staging database listens on port 5433",
@@ -58,7 +50,7 @@ OTHERS = (
 )
 """Facts that only some prompts need."""
 
-FACTS = STANDING + OTHERS
+FACTS = STANDING_FACTS + OTHERS
 
 QUESTIONS = {
     "Tell me which port the staging database uses.": OTHERS[0],
@@ -103,7 +95,7 @@ class Row:
         if self.note:
             return f"{head} skipped: {self.note}"
         recalled = {None: "-", True: "yes", False: "no"}[self.recalled]
-        return f"{head} {self.standing:>2}/8 {self.repeated:>9} {recalled:>7}"
+        return f"{head} {self.standing:>2}/{len(STANDING_FACTS)} {self.repeated:>9} {recalled:>7}"
 
 
 def count_facts(request: Request) -> list[int]:
@@ -148,7 +140,7 @@ class Session:
         self.server.__enter__()
         self.environment |= self.tool.prepare(self.home, self.workspace, self.server.url)
         program = self._write_program()
-        for fact in (*STANDING, *OTHERS):
+        for fact in FACTS:
             self._run([str(program), "remember", fact])
         self._run([str(program), "setup", self.tool.name, "--yes"])
         self.tool.trust_hooks(self.command, self.workspace, self.environment)
@@ -222,7 +214,7 @@ class Session:
         wanted = next((fact for question, fact in QUESTIONS.items() if question in prompt), None)
         return Row(
             step,
-            sum(each > 0 for each in counts[: len(STANDING)]),
+            sum(each > 0 for each in counts[: len(STANDING_FACTS)]),
             sum(each > 1 for each in counts),
             None if wanted is None else counts[FACTS.index(wanted)] > 0,
         )
@@ -255,8 +247,11 @@ class Session:
         if "complete_task" in request.tools:
             return Answer("", _call_complete_task(request))
         found = [each > 0 for each in count_facts(request)]
-        standing, others = sum(found[: len(STANDING)]), sum(found[len(STANDING) :])
-        return Answer(f"My request has {standing} of 8 standing facts and {others} of 3 others.")
+        standing, others = sum(found[: len(STANDING_FACTS)]), sum(found[len(STANDING_FACTS) :])
+        return Answer(
+            f"My request has {standing} of {len(STANDING_FACTS)} standing facts"
+            f" and {others} of {len(OTHERS)} others."
+        )
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(

@@ -11,7 +11,7 @@ VARIABLES = (
     *("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_CONFIG_HOME"),
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
 )
-"""The variables that change where the tools and systemd keep their files, or whether a tool has a memory."""
+"""Variables that move the files of the tools and of systemd, or switch off the memory of a tool."""
 
 
 @pytest.fixture

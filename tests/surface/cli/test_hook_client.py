@@ -10,30 +10,54 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from kit.cli.process import launch, wait_until
+from kit.cli.process import SECONDS, launch, wait_until
+from kit.cli.tool_events import get_injected_text, make_event
 
 FACT = "Answer in British English"
-START = {"hook_event_name": "SessionStart", "source": "startup", "session_id": "s"}
-PROMPT = {"hook_event_name": "UserPromptSubmit", "prompt": "Which Postgres does staging run?"}
+STAGING = "Staging runs on Postgres 16 behind pgbouncer, since the move of the database"
+WRONG_ANSWERS = {
+    "none": None,
+    "empty": b"",
+    "no-http": b"no HTTP at all",
+    "no-length": b"HTTP/1.1 200 OK\r\n\r\n{}",
+    "error": b"HTTP/1.1 500 Error\r\nContent-Length: 2\r\n\r\n{}",
+    "no-object": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+    "negative-length": b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+    "too-long": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + b" " * 100_000,
+}
+
+
+def start(session, source="startup"):
+    return make_event("claude-code", "start", session=session, source=source)
+
+
+def run_hook(base, event, **environment):
+    """Return the output of the hook for an event."""
+    process = launch(base, "recall", "--hook", **environment)
+    output, notes = process.communicate(json.dumps(event).encode(), timeout=SECONDS)
+    assert (process.returncode, notes) == (0, b"")
+    return output
 
 
 def send(base, event, **environment):
-    """Return the answer of the hook to an event, and whether a daemon gave it: its JSON has no spaces."""
-    process = launch(base, "recall", "--hook", **environment)
-    output, notes = process.communicate(json.dumps(event).encode(), timeout=30)
-    assert (process.returncode, notes) == (0, b"")
+    """Return the text that the hook injects for an event."""
+    return get_injected_text(json.loads(run_hook(base, event, **environment)))
+
+
+def is_of_daemon(output):
+    """Return whether a daemon wrote an answer that is not empty: only its JSON has no spaces."""
     answer = json.loads(output)
-    is_of_daemon = output.strip() == json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
-    return answer.get("hookSpecificOutput", answer).get("additionalContext", ""), is_of_daemon
+    assert answer, "an empty answer does not show who wrote it"
+    return output.strip() == json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A home with two facts."""
     found = tmp_path_factory.mktemp("h")
-    for fact in (FACT, "Staging runs on Postgres 16 behind pgbouncer, since the move of the database"):
+    for fact in (FACT, STAGING):
         process = launch(found, "remember", fact)
-        process.communicate(timeout=40)
+        process.communicate(timeout=SECONDS)
         assert process.returncode == 0
     return found
 
@@ -47,23 +71,22 @@ def serve(base):
         yield
     finally:
         process.terminate()
-        process.communicate(timeout=40)
+        process.communicate(timeout=SECONDS)
 
 
 def test_daemon_answers_and_records_what_a_session_received(base):
-    prompt = {**PROMPT, "session_id": "s"}
+    prompt = make_event("claude-code", "prompt", prompt="Which Postgres does staging run?")
     with serve(base):
-        text, is_of_daemon = send(base, START)
-        assert (FACT in text, is_of_daemon) == (True, True)
-        texts = [text, send(base, prompt)[0], send(base, prompt)[0]]
-        assert "".join(texts).count("Staging runs on") == 1
-        assert send(base, START | {"source": "resume"}) == ("", True)
-    assert send(base, prompt)[0] == ""
-    assert send(base, START | {"source": "resume"})[0] == ""
+        outputs = [run_hook(base, each) for each in (start("s"), prompt, prompt)]
+        assert is_of_daemon(outputs[0])
+        texts = [get_injected_text(json.loads(each)) for each in outputs]
+        assert (FACT in texts[0], "".join(texts).count(STAGING)) == (True, 1)
+        assert send(base, start("s", "resume")) == ""
+    assert [send(base, each) for each in (prompt, start("s", "resume"))] == ["", ""]
 
 
 def test_answer_counts_only_after_it_is_confirmed(base):
-    event = json.dumps(START | {"session_id": "unconfirmed"}).encode()
+    event = json.dumps(start("unconfirmed")).encode()
     with serve(base), closing(socket.socket(socket.AF_UNIX)) as connection:
         connection.connect(str(base / "home" / "daemon.sock"))
         lines = (
@@ -74,71 +97,63 @@ def test_answer_counts_only_after_it_is_confirmed(base):
         connection.sendall("\r\n".join(lines).encode() + event)
         with connection.makefile("rb") as answer:
             assert FACT.encode() in answer.read()
-        assert FACT in send(base, START | {"session_id": "unconfirmed", "source": "resume"})[0]
+        assert FACT in send(base, start("unconfirmed", "resume"))
 
 
 def test_hook_with_own_settings_does_not_use_the_daemon(base):
     with serve(base):
-        assert send(base, START | {"session_id": "own"}, MUNIMENT_STANDING="off") == ("", True)  # `{}`
-        assert send(base, START | {"session_id": "own"}, MUNIMENT_STANDING_TOKENS="900")[1] is False
+        assert send(base, start("own"), MUNIMENT_STANDING="off") == ""
+        output = run_hook(base, start("own"), MUNIMENT_STANDING_TOKENS="900")
+        assert (FACT.encode() in output, is_of_daemon(output)) == (True, False)
 
 
-class FakeDaemon:
-    """Listens at a socket that `daemon.json` of the home announces, and answers each request wrongly."""
+@contextmanager
+def announce(base, path):
+    """Announce a socket as that of a daemon; return the announcement."""
+    announcement = base / "home" / "state" / "daemon.json"
+    announcement.touch(mode=0o600)
+    announcement.write_text(json.dumps({"socket": str(path)}))
+    try:
+        yield announcement
+    finally:
+        announcement.unlink()
 
-    def __init__(self, base, answer):
-        self.path, self.received = base / "home" / "fake.sock", bytearray()
-        self.announcement = base / "home" / "state" / "daemon.json"
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(self.path))
-        self.listener.listen()
-        self.answer = answer
-        self.thread = threading.Thread(target=self.run)
 
-    def run(self):
+def answer_once(listener, answer, received):
+    try:
+        connection, _ = listener.accept()
+    except OSError:  # The test ends without a request.
+        return
+    with connection:
+        received += connection.recv(1 << 16)
+        if answer is None:
+            connection.recv(1 << 16)  # Until the client ends.
+        else:
+            connection.sendall(answer)
+
+
+@contextmanager
+def run_fake_daemon(base, answer):
+    """Announce a daemon that gives one answer; return the announcement and the bytes that it receives."""
+    path, received = base / "home" / "fake.sock", bytearray()
+    with closing(socket.socket(socket.AF_UNIX)) as listener, announce(base, path) as announcement:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=answer_once, args=(listener, answer, received))
+        thread.start()
         try:
-            connection, _ = self.listener.accept()
-        except OSError:
-            return
-        with connection:
-            self.received += connection.recv(1 << 16)
-            if self.answer is None:
-                connection.recv(1 << 16)  # Until the client ends.
-            else:
-                connection.sendall(self.answer)
-
-    def __enter__(self):
-        self.announcement.touch(mode=0o600)
-        self.announcement.write_text(json.dumps({"socket": str(self.path)}))
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.thread.join(30)
-        self.listener.close()
-        self.path.unlink()
-        self.announcement.unlink()
+            yield announcement, received
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(SECONDS)
+            path.unlink()
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        None,
-        b"",
-        b"no HTTP at all",
-        b"HTTP/1.1 200 OK\r\n\r\n{}",
-        b"HTTP/1.1 500 Error\r\nContent-Length: 2\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + b" " * 100_000,
-    ],
-)
-def test_hook_answers_itself_if_the_daemon_misbehaves(base, answer):
-    with FakeDaemon(base, answer) as fake:
-        text, _ = send(base, START | {"session_id": f"bad {answer!r:.40}"})
-        assert FACT in text
-        assert b"SessionStart" in fake.received
+@pytest.mark.parametrize("kind", WRONG_ANSWERS)
+def test_hook_answers_itself_if_the_daemon_misbehaves(base, kind):
+    with run_fake_daemon(base, WRONG_ANSWERS[kind]) as (_, received):
+        assert FACT in send(base, start(kind))
+        assert b"SessionStart" in received
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
@@ -146,22 +161,17 @@ def test_event_is_not_sent_to_a_process_of_another_user(base, tmp_path):
     path = tmp_path / "s"
     code = (
         "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.setuid(65533);"
-        " s.listen(); print(flush=True); print(s.accept()[0].recv(1 << 16))"
+        f" s.settimeout({SECONDS}); s.listen(); print(flush=True); print(s.accept()[0].recv(1 << 16))"
     )
     with subprocess.Popen([sys.executable, "-I", "-c", code, str(path)], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        announcement = base / "home" / "state" / "daemon.json"
-        announcement.touch(mode=0o600)
-        announcement.write_text(json.dumps({"socket": str(path)}))
-        try:
-            assert FACT in send(base, START | {"session_id": "other user"})[0]
+        with announce(base, path):
+            assert FACT in send(base, start("other user"))
             assert process.stdout.readline() == b"b''\n"
-        finally:
-            announcement.unlink()
 
 
 def test_readable_announcement_is_not_used(base):
-    with FakeDaemon(base, b"") as fake:
-        fake.announcement.chmod(0o644)
-        assert FACT in send(base, START | {"session_id": "readable"})[0]
-        assert not fake.received
+    with run_fake_daemon(base, b"") as (announcement, received):
+        announcement.chmod(0o644)
+        assert FACT in send(base, start("readable"))
+        assert not received

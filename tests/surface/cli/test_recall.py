@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from kit.cli.process import launch
+from kit.cli.tool_events import TOOLS, get_event_name, get_injected_text, make_event
 from kit.memories import make_roots, write_file
 from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
@@ -206,40 +207,25 @@ def test_hook_answers_unnamed_event_and_records_injection(hook, home):
     assert "pgbouncer" not in json.dumps(body)
 
 
-# The input of each tool, and the only answer that it accepts (docs/setup.md names the pages; the first four
-# were also run). Each additional member, empty text, or answer to another event is rejected by at least one
-# of them.
-CLAUDE = {
-    "session_id": "s",
-    "transcript_path": "/t",
-    "cwd": "/",
-    "permission_mode": "default",
-    "prompt_id": "p",
-}
-CODEX = {"session_id": "s", "turn_id": "1", "transcript_path": None, "cwd": "/", "model": "m"}
-GEMINI = {"session_id": "s", "transcript_path": "/t", "cwd": "/", "timestamp": "2026-11-26T00:00:00Z"}
-QWEN = {**GEMINI, "permission_mode": "default"}
-CURSOR = {"conversation_id": "s", "generation_id": "g", "cursor_version": "3.20.17"}
 STAGING, OFF_TOPIC = "Which Postgres does staging run?", "capital of France"
-TOOLS = {
-    "claude-code": (CLAUDE, "UserPromptSubmit", "SessionStart", {"source": "compact"}),
-    "codex": (CODEX, "UserPromptSubmit", "SessionStart", {"source": "compact"}),
-    "qwen-code": (QWEN, "UserPromptSubmit", "SessionStart", {"source": "compact"}),
-    "gemini-cli": (GEMINI, "BeforeAgent", "PreCompress", {"trigger": "manual"}),
-    "cursor": (CURSOR, "beforeSubmitPrompt", "preCompact", {}),
+COMPACTIONS = {
+    **dict.fromkeys(("claude-code", "codex", "qwen-code"), ("SessionStart", {"source": "compact"})),
+    "gemini-cli": ("PreCompress", {"trigger": "manual"}),
+    "cursor": ("preCompact", {}),
 }
 
 
+# Each other member, empty text, or answer to another event is rejected by at least one of the tools.
 @pytest.mark.parametrize("tool", TOOLS)
 def test_hook_answers_each_tool_in_its_format(hook, tool):
-    sent, prompts, compaction, members = TOOLS[tool]
+    compaction, members = COMPACTIONS[tool]
 
-    def answer(**more):
-        line, notes = hook(json.dumps(sent | more))
+    def answer(event, **more):
+        line, notes = hook(json.dumps(make_event(tool, event, **more)))
         assert (notes, len(line) < 10_000) == ("", True)
         return json.loads(line)
 
-    first = answer(hook_event_name=prompts, prompt=STAGING)
+    first = answer("prompt", prompt=STAGING)
     if tool == "cursor":
         assert set(first) == {"continue", "additional_context"}
         assert first["continue"] is True
@@ -247,14 +233,14 @@ def test_hook_answers_each_tool_in_its_format(hook, tool):
     else:
         assert set(first) == {"hookSpecificOutput"}
         assert set(first["hookSpecificOutput"]) == {"hookEventName", "additionalContext"}
-        assert first["hookSpecificOutput"]["hookEventName"] == prompts
+        assert first["hookSpecificOutput"]["hookEventName"] == get_event_name(tool, "prompt")
         assert "Staging runs on Postgres 16" in first["hookSpecificOutput"]["additionalContext"]
     for empty_prompt in (OFF_TOPIC, STAGING, ""):  # Off topic, already injected, and without words.
-        assert answer(hook_event_name=prompts, prompt=empty_prompt) == {}
-    assert answer(hook_event_name="SessionStart", source="resume") == {}
-    assert answer(hook_event_name=prompts, prompt=STAGING) == {}, "the old conversation still has it"
-    assert answer(hook_event_name=compaction, **members) == {}
-    assert set(answer(hook_event_name=prompts, prompt=STAGING)) == set(first)
+        assert answer("prompt", prompt=empty_prompt) == {}
+    assert answer("start", source="resume") == {}
+    assert answer("prompt", prompt=STAGING) == {}, "the old conversation still has it"
+    assert answer(compaction, **members) == {}
+    assert set(answer("prompt", prompt=STAGING)) == set(first)
 
 
 def test_hook_from_cursor_uses_named_workspace(cli, tmp_path, monkeypatch, home):
@@ -267,7 +253,7 @@ def test_hook_from_cursor_uses_named_workspace(cli, tmp_path, monkeypatch, home)
         directory.chmod(0o700)
     write_file(memory, "staging.md", "Staging runs on Postgres 16 behind pgbouncer\n")
     monkeypatch.chdir("/")
-    event = CURSOR | {"hook_event_name": "beforeSubmitPrompt", "prompt": STAGING}
+    event = make_event("cursor", "prompt", prompt=STAGING)
     for roots, found in (([str(work)], True), (["/nowhere/at/all"], False), ([7], False), ("/", False)):
         sent = json.dumps(event | {"workspace_roots": roots})
         line = cli("recall", "--hook", stdin=sent, bound=False).stdout
@@ -275,7 +261,7 @@ def test_hook_from_cursor_uses_named_workspace(cli, tmp_path, monkeypatch, home)
 
 
 def test_hook_prefers_submitted_prompt(hook):
-    event = QWEN | {"hook_event_name": "UserPromptSubmit", "prompt": OFF_TOPIC, "submitted_prompt": STAGING}
+    event = make_event("qwen-code", "prompt", prompt=OFF_TOPIC, submitted_prompt=STAGING)
     assert "Postgres 16" in hook(json.dumps(event))[0]
     event |= {"prompt": STAGING, "submitted_prompt": OFF_TOPIC}
     assert hook(json.dumps(event))[0] == NOTHING
@@ -327,8 +313,7 @@ def prompt(hook):
 
     def prompt(session, text=DARK, **more):
         event = json.dumps({"prompt": text, "session_id": session, **more})
-        answer = json.loads(hook(event)[0])
-        return answer.get("hookSpecificOutput", answer).get("additionalContext", "")
+        return get_injected_text(json.loads(hook(event)[0]))
 
     return prompt
 
