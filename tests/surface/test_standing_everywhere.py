@@ -14,7 +14,9 @@ from agents import Agent, RunContextWrapper
 from langchain_core.messages import HumanMessage
 
 import muniment
-from kit.cli.process import REPOSITORY
+from kit.cli.commands import run_in_process
+from kit.cli.tool_events import get_injected_text, make_event
+from kit.locations import FACTS
 from kit.mcp import make_server, read_text, run_with_client
 from kit.recall.contexts import RecallBench
 from kit.server.process import BASE, write_policy
@@ -40,9 +42,8 @@ FORGED = (
 
 def load_attacks():
     """Return attack texts: a sample of each collection of attacks, and texts that imitate the format."""
-    facts = REPOSITORY / "tests" / "facts"
-    poison = json.loads((facts / "poison.json").read_text(encoding="utf-8"))[::24]
-    injections = json.loads((facts / "injections.json").read_text(encoding="utf-8"))
+    poison = json.loads((FACTS / "poison.json").read_text(encoding="utf-8"))[::24]
+    injections = json.loads((FACTS / "injections.json").read_text(encoding="utf-8"))
     by_kind = {each["kind"]: each["text"] for each in injections}
     return [*poison, *by_kind.values(), *FORGED]
 
@@ -88,16 +89,34 @@ def poisoned(tmp_path_factory):
         memory.remember("The user likes dark mode in all editors", scope="project")  # Creates the scopes.
         plant_entries(memory)
         daemon = stack.enter_context(start_local_daemon(base, policy=policy))
-        yield SimpleNamespace(memory=memory, daemon=daemon, work=base / "work")
+        yield SimpleNamespace(
+            memory=memory, daemon=daemon, home=base / "home", work=base / "work", policy=policy
+        )
 
 
-def read_http(poisoned):
-    outsider = poisoned.daemon.add_client("outsider", trust="external")
-    texts = [
-        poisoned.daemon.get(f"{BASE}/context?budget={TOKENS}", token=each).json()["text"]
-        for each in (None, outsider)
-    ]
-    return "\n".join(texts)
+def run_recall(poisoned, *arguments, stdin=None):
+    """Run `muniment recall` for the poisoned memory; return its output."""
+    line = ("recall", *arguments, "--workspace", str(poisoned.work), "--policy", str(poisoned.policy))
+    done = run_in_process(line, {"MUNIMENT_HOME": str(poisoned.home)}, stdin)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
+
+
+def read_command(poisoned):
+    return run_recall(poisoned, "--standing")
+
+
+def read_hook(poisoned):
+    event = make_event("claude-code", "start", source="startup")
+    return get_injected_text(json.loads(run_recall(poisoned, "--hook", stdin=json.dumps(event))))
+
+
+def read_http(poisoned, token=None):
+    return poisoned.daemon.get(f"{BASE}/context?budget={TOKENS}", token=token).json()["text"]
+
+
+def read_http_of_outsider(poisoned):
+    return read_http(poisoned, poisoned.daemon.add_client("outsider", trust="external"))
 
 
 def read_client(poisoned):
@@ -152,7 +171,10 @@ def read_acp(poisoned):
 
 SURFACES = {
     "library": lambda poisoned: poisoned.memory.standing_context(TOKENS).text,
+    "command": read_command,
+    "hook": read_hook,
     "http": read_http,
+    "http of outsider": read_http_of_outsider,
     "client": read_client,
     "mcp tool": read_tool,
     "mcp prompt": read_prompt,
@@ -190,7 +212,9 @@ def test_attack_of_lower_trust_is_never_an_instruction(poisoned, surface):
         assert OWNER_FACT not in text
     else:
         assert OWNER_FACT in outside
-    if surface not in OWNED_ONLY:
+    if surface in OWNED_ONLY:
+        assert "canary" not in inside
+    else:
         assert len(set(re.findall(r"canary\d+", inside))) > 10
         assert {"agent", "workspace"} <= set(re.findall(r"^- \[(\w+) ", inside, re.MULTILINE))
         assert "external " not in inside

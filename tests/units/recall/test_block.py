@@ -66,6 +66,7 @@ def test_entry_cannot_close_the_fence_or_start_another_bullet(entries, budget):
     if not displayed.text:
         assert displayed == Recalled()
         return
+    assert displayed.tokens == estimate_tokens(displayed.text) <= budget
     head, _, rest = displayed.text.partition(f"\n{OPENS}\n")
     assert head.startswith(f"{HEADING}\n")
     assert rest.endswith(f"\n{CLOSES}")
@@ -75,6 +76,23 @@ def test_entry_cannot_close_the_fence_or_start_another_bullet(entries, budget):
     assert len(lines) == len(displayed.entries)
     for title, one in zip(lines, entries, strict=False):
         assert title.startswith(format_prefix(one))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda entries, budget: make_block(*entries, budget=budget),
+        build_system_block,
+        lambda entries, budget: build_standing_block(entries, "", budget, TOKEN),
+    ],
+    ids=["block", "system", "standing"],
+)
+def test_block_of_each_kind_fits_into_any_budget(build):
+    entries = [make_entry("word " * count, path=f"user/{count}.md") for count in (3, 90, 20, 300)]
+    displayed = {budget: build(entries, budget) for budget in range(-1, 1_000)}
+    for budget, each in displayed.items():
+        assert each.tokens == (estimate_tokens(each.text) if each.text else 0) <= max(0, budget)
+    assert {len(each.entries) for each in displayed.values()} == set(range(len(entries) + 1))
 
 
 def test_block_declares_its_content_as_data():

@@ -15,7 +15,6 @@ from muniment.errors import BadName, NotFound
 from muniment.integrations.mcp.actions import show_entry as show_to_model
 from muniment.kernel.decide import Layer, Rule
 from muniment.kernel.names import Trust, Verb
-from muniment.kernel.path import canonicalise
 from muniment.operations.edit import edit_entry, toggle_pin
 from muniment.operations.listing import show_entry
 from muniment.operations.review import load_history, load_origin, undo_task
@@ -129,12 +128,9 @@ def test_withheld_and_hidden_entries_have_no_handle(tmp_path):
         assert {row.rel: row.handle for row in view.entries()}["held.md"] == ""
         for identity in ID, OTHER_ID, "user/missing.md":
             handle = build_handle(identity)
-            for call in (
-                lambda: show_entry(context, handle),  # noqa: B023  called in this iteration
-                lambda: show_to_model(context, Reader(Trust.AGENT), handle),  # noqa: B023
-                lambda: toggle_pin(context, handle),  # noqa: B023
-            ):
-                assert str(catch_error(NotFound, call)) == f"no entry has the handle {handle}"
+            for operation, *reader in (show_entry,), (toggle_pin,), (show_to_model, Reader(Trust.AGENT)):
+                error = catch_error(NotFound, operation, context, *reader, handle)
+                assert str(error) == f"no entry has the handle {handle}"
 
 
 def test_expired_entry_has_no_handle_for_a_model(context):
@@ -149,4 +145,3 @@ def test_model_reads_entry_by_handle(context):
     (path,) = run_remember(context, FACT).files_touched
     found = show_to_model(context, Reader(Trust.AGENT), read_handle(context, path))
     assert (found.path, FACT in found.text) == (path, True)
-    assert canonicalise(found.path, context.policy.scopes).text == path
