@@ -10,8 +10,9 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from kit.cli.process import SECONDS, launch, wait_until
+from kit.cli.process import SECONDS, launch
 from kit.cli.tool_events import get_injected_text, make_event
+from kit.server.process import start_daemon_process
 
 FACT = "Answer in British English"
 STAGING = "Staging runs on Postgres 16 behind pgbouncer, since the move of the database"
@@ -62,21 +63,9 @@ def base(tmp_path_factory):
     return found
 
 
-@contextmanager
-def serve(base):
-    """Run a daemon of the home."""
-    process = launch(base, "serve", "--port", "0")
-    try:
-        wait_until(process, (base / "home" / "state" / "daemon.json").exists)
-        yield
-    finally:
-        process.terminate()
-        process.communicate(timeout=SECONDS)
-
-
 def test_daemon_answers_and_records_what_a_session_received(base):
     prompt = make_event("claude-code", "prompt", prompt="Which Postgres does staging run?")
-    with serve(base):
+    with start_daemon_process(base):
         outputs = [run_hook(base, each) for each in (start("s"), prompt, prompt)]
         assert is_of_daemon(outputs[0])
         texts = [get_injected_text(json.loads(each)) for each in outputs]
@@ -87,8 +76,8 @@ def test_daemon_answers_and_records_what_a_session_received(base):
 
 def test_answer_counts_only_after_it_is_confirmed(base):
     event = json.dumps(start("unconfirmed")).encode()
-    with serve(base), closing(socket.socket(socket.AF_UNIX)) as connection:
-        connection.connect(str(base / "home" / "daemon.sock"))
+    with start_daemon_process(base) as daemon, closing(socket.socket(socket.AF_UNIX)) as connection:
+        connection.connect(str(daemon.socket))
         lines = (
             f"POST /hook?directory={base}/work HTTP/1.1",
             *("Host: localhost", "Content-Type: application/json", "Connection: close"),
@@ -101,7 +90,7 @@ def test_answer_counts_only_after_it_is_confirmed(base):
 
 
 def test_hook_with_own_settings_does_not_use_the_daemon(base):
-    with serve(base):
+    with start_daemon_process(base):
         assert send(base, start("own"), MUNIMENT_STANDING="off") == ""
         output = run_hook(base, start("own"), MUNIMENT_STANDING_TOKENS="900")
         assert (FACT.encode() in output, is_of_daemon(output)) == (True, False)
