@@ -12,6 +12,7 @@ from kit.recall.standing_facts import STANDING_FACTS
 from muniment.errors import PendingReview
 
 STAGING = "Staging runs on Postgres 16 behind pgbouncer"
+MUSEUM = "Met Anna at the museum on 3 May 2026"
 QUESTION = "Which Postgres does staging run?"
 
 
@@ -38,7 +39,7 @@ def send(cli):
 @pytest.fixture
 def memory(cli):
     """Remember the facts as the owner."""
-    for fact in (*STANDING_FACTS, STAGING, "Met Anna at the museum on 3 May 2026"):
+    for fact in (*STANDING_FACTS, STAGING, MUSEUM):
         assert cli("remember", fact).exit_code == 0
 
 
@@ -51,15 +52,17 @@ def count_facts(text):
 @pytest.mark.parametrize("source", ["startup", "clear", "compact", None])
 def test_session_starts_with_all_standing_facts(send, tool, source):
     text = send(tool, "start", **({"source": source} if source else {}))
-    assert (count_facts(text), "museum" in text) == (8, False)
+    assert (count_facts(text), MUSEUM in text) == (8, False)
     later = send(tool, "prompt", prompt=f"{QUESTION} And do we use pnpm or npm?")
     assert (count_facts(later), (text + later).count(STAGING)) == (0, 1)
+    again = send(tool, "start", **({"source": source} if source else {}))
+    assert (count_facts(again), again.count(STAGING)) == (8, text.count(STAGING))
 
 
 @pytest.mark.usefixtures("memory")
 def test_first_prompt_of_missed_start_has_standing_facts_once(send):
     for tool in TOOLS:
-        assert count_facts(send(tool, "prompt", prompt="hello there", session=tool)) == 8, tool
+        assert count_facts(send(tool, "prompt", prompt="do we use pnpm or npm?", session=tool)) == 8, tool
         assert send(tool, "prompt", prompt="hello again", session=tool) == "", tool
 
 
@@ -75,16 +78,18 @@ def test_resumed_session_receives_nothing_twice(send):
 def test_qwen_receives_standing_facts_again_on_resume(send):
     first = send("qwen-code", "start", source="startup")
     assert count_facts(first) == count_facts(send("qwen-code", "start", source="resume")) == 8
-    assert send("qwen-code", "prompt", prompt="", submitted_prompt="") == ""
+    assert send("qwen-code", "prompt", prompt="", submitted_prompt="", session="new") == ""
 
 
 @pytest.mark.usefixtures("memory")
 def test_gemini_receives_standing_facts_with_its_first_prompt(send):
     assert send("gemini-cli", "start", source="startup") == ""
-    hooked = "<hook_context>We use pnpm</hook_context>\n\n"
-    assert count_facts(send("gemini-cli", "prompt", prompt=f"{hooked}hello")) == 8
+    hooked = f"<hook_context>{MUSEUM}</hook_context>\n\n"
+    text = send("gemini-cli", "prompt", prompt=f"{hooked}hello")
+    assert (count_facts(text), MUSEUM in text) == (8, False)
     assert send("gemini-cli", "PreCompress", trigger="auto") == ""
     assert send("gemini-cli", "prompt", prompt=f"{hooked}hello") == ""
+    assert MUSEUM in send("gemini-cli", "prompt", prompt=MUSEUM)
     assert send("gemini-cli", "PreCompress", trigger="manual") == ""
     assert count_facts(send("gemini-cli", "prompt", prompt="hello")) == 8
 
@@ -92,17 +97,17 @@ def test_gemini_receives_standing_facts_with_its_first_prompt(send):
 @pytest.mark.usefixtures("memory")
 def test_subagent_has_a_record_of_its_own(send):
     agent = {"agent_id": "a1", "agent_type": "general-purpose"}
-    received = [send("codex", "SubagentStart", **agent), send("codex", "prompt", prompt=QUESTION, **agent)]
-    assert [count_facts("".join(received)), "".join(received).count(STAGING)] == [8, 1]
-    assert send("codex", "prompt", prompt=QUESTION, **agent) == ""
-    received = [send("codex", "start", source="startup"), send("codex", "prompt", prompt=QUESTION)]
-    assert [count_facts("".join(received)), "".join(received).count(STAGING)] == [8, 1]
+    for start, more in (("start", {}), ("SubagentStart", agent)):
+        received = send("codex", start, **more) + send("codex", "prompt", prompt=QUESTION, **more)
+        assert (count_facts(received), received.count(STAGING)) == (8, 1)
+    assert [send("codex", "prompt", prompt=QUESTION, **more) for more in ({}, agent)] == ["", ""]
 
 
 @pytest.mark.usefixtures("memory")
 def test_standing_context_can_be_switched_off_or_limited(send, monkeypatch):
     monkeypatch.setenv("MUNIMENT_STANDING_TOKENS", "130")
     assert 0 < count_facts(send("claude-code", "start", source="startup")) < 8
+    assert send("claude-code", "prompt", prompt="hello") == ""
     monkeypatch.setenv("MUNIMENT_STANDING", "off")
     assert send("claude-code", "start", source="startup") == ""
     assert STAGING in send("claude-code", "prompt", prompt=QUESTION)

@@ -24,7 +24,8 @@ WRONG_ANSWERS = {
     "error": b"HTTP/1.1 500 Error\r\nContent-Length: 2\r\n\r\n{}",
     "no-object": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
     "negative-length": b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
-    "too-long": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + b" " * 1_000_000,
+    "truncated": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+    "too-long": b"HTTP/1.1 200 OK\r\nContent-Length: 1000002\r\n\r\n{" + b" " * 1_000_000 + b"}",
 }
 
 

@@ -172,8 +172,11 @@ def test_setup_finds_memory_of_gemini_cli(run, user):
     write_file(gemini, "tmp/work/.project_root", str(work))
     write_file(gemini, "tmp/work/memory/MEMORY.md", "The staging server is called lab.\n")
     write_file(gemini, "tmp/work/logs.json", SECRET)
+    write_file(gemini, "tmp/relative/.project_root", ".")
+    write_file(gemini, "tmp/relative/memory/MEMORY.md", "The invoice server is called lab.\n")
     memory = get_own_memory(run, "gemini-cli")
-    assert [(each["workspace"], each["notes"]) for each in memory["sources"]] == [(str(work), 1), (None, 3)]
+    found = [(each["workspace"], each["notes"]) for each in memory["sources"]]
+    assert found == [(None, 1), (str(work), 1), (None, 3)]
     assert "no setting prevents that it saves a fact" in run("setup", "gemini-cli", "--yes").stdout
 
 
@@ -186,7 +189,7 @@ def test_setup_finds_all_memories_of_qwen_code(run, user):
     work = user / "work"
     work.mkdir()
     write_file(user, f".qwen/projects/{encode(work)}/memory/project/milestone.md", "Beta is in March.\n")
-    write_file(user, ".qwen/memories/who.md", "---\ntype: user\n---\nMy name is Ana.\n")
+    write_file(user, ".qwen/memories/who.md", "---\ntype: user\nexpires: someday\n---\nMy name is Ana.\n")
     write_file(user, ".qwen/QWEN.md", "## Qwen Added Memories\n- I use tabs.\n")
     done = run("setup", "qwen-code", "--yes")
     assert "Qwen Code has its own memory: 3 files, 3 notes for 1 project\n" in done.stdout
@@ -247,6 +250,13 @@ def test_hostile_notes_are_not_counted(run, user, tmp_path, kind):
     assert take_snapshot(outside) == before
 
 
+def test_too_large_file_of_codex_is_not_parsed(run, user, monkeypatch):
+    write_file(user, ".codex/memories/MEMORY.md", CODEX)
+    for limit, notes in ((len(CODEX), 2), (len(CODEX) - 1, None)):
+        monkeypatch.setattr(own_memory, "MAX_BYTES", limit)
+        assert [each["notes"] for each in get_own_memory(run, "codex")["sources"]] == [notes]
+
+
 def test_linked_folder_of_codex_is_not_read(run, user, tmp_path):
     write_file(tmp_path / "others", "MEMORY.md", CODEX)
     (user / ".codex").mkdir(mode=0o700)
@@ -264,7 +274,7 @@ def test_names_with_control_characters_are_escaped(run, user):
 @pytest.mark.usefixtures("projects")
 @pytest.mark.parametrize("limit", ["MAX_FILES", "MAX_BYTES"])
 def test_too_many_notes_are_not_parsed(run, monkeypatch, limit):
-    monkeypatch.setattr(own_memory, limit, 1)
+    monkeypatch.setattr(own_memory, limit, 1)  # Each project has more bytes; one project has more files.
     done = run("setup", "claude-code", "--yes")
     assert "more than" in done.stdout
     assert done.exit_code == 0

@@ -3,11 +3,14 @@
 `systemctl` is a program of the test that records its arguments and enables a unit by a file.
 """
 
+import errno
 import json
+import os
 import shlex
 import shutil
 from configparser import ConfigParser
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
@@ -123,6 +126,7 @@ def test_second_setup_adds_workspace_and_restarts(run, unit, record, tmp_path):
     odd.mkdir()
     run("setup", "--daemon", f"--workspace={odd}", "--yes")
     first = unit.read_bytes()
+    assert f'"{tmp_path}/a \\"$$b\\" %%c"\n'.encode() in first
     run("setup", "--daemon", "--yes")
     assert (unit.read_bytes(), read_calls(record)) == (first, WRITES)
     done = run("setup", "--daemon", f"--workspace={odd}", f"--workspace={tmp_path}", "--yes")
@@ -173,6 +177,13 @@ def test_setup_without_systemd_prints_command(run, user, tmp_path):
     assert take_snapshot(user) == before
 
 
+def test_service_on_full_disk_leaves_no_file(run, user, record, monkeypatch):
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    done = run("setup", "--daemon", "--yes")
+    assert (done.exit_code, "No space left on device" in done.stderr) == (1, True)
+    assert (list(user.iterdir()), read_calls(record)) == ([], [])
+
+
 @pytest.mark.parametrize("step", ["daemon-reload", "enable"])
 def test_failed_start_is_reported_and_can_be_repeated(run, record, step):
     done = run("setup", "--daemon", "--yes", FAILS=step)
@@ -188,13 +199,13 @@ def test_failed_stop_keeps_unit(run, unit):
 
 
 def test_setup_respects_xdg_config_home_and_home(run, install_program, user, tmp_path):
-    home, moved = tmp_path / "other home", tmp_path / "config"
+    home, moved = tmp_path / "other home $x %h", tmp_path / "config"
     unit = moved / "systemd/user/muniment.service"
     more = {"XDG_CONFIG_HOME": str(moved), "UNIT": str(unit)}
     install_program("/opt/muniment", home=str(home))
     done = run("setup", "--daemon", "--yes", MUNIMENT_HOME=str(home), **more)
     assert done.exit_code == 0, done.output
-    assert read_unit(unit)["Service"]["Environment"] == f'"MUNIMENT_HOME={home}"'
+    assert read_unit(unit)["Service"]["Environment"] == f'"MUNIMENT_HOME={tmp_path}/other home $x %%h"'
     assert not (user / ".config").exists()
 
 
