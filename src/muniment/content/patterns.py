@@ -39,7 +39,7 @@ def compile_pattern(
 
 _MAX_UNCOMPILED_BYTES: Final = 4096
 """Maximum size of a text that is searched for words before an expression is compiled."""
-_MAX_UNCOMPILED_TEXTS: Final = 50
+_MAX_UNCOMPILED_TEXTS: Final = 20
 """Number of texts after which an expression is compiled in any case, because it is faster than the words."""
 
 
@@ -56,7 +56,9 @@ class WordExpression:
     def __init__(self, compile_now: Callable[[], Any], words: Iterable[str] = ()) -> None:
         self._compile_now, self._count = compile_now, 0
         self._compiled: Any = None
-        self._words = [word.strip("*").casefold().split() for word in words]
+        split = [word.strip("*").casefold().split() for word in words]
+        self._words = sorted({parts[0] for parts in split if len(parts) == 1})
+        self._phrases = [parts for parts in split if len(parts) > 1]
         _EXPRESSIONS.append(self)
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Any:
@@ -81,13 +83,15 @@ class WordExpression:
         return self._compiled
 
     def _may_match(self, data: bytes) -> bool:
-        if self._compiled is not None or not self._words:
+        if self._compiled is not None or not (self._words or self._phrases):
             return True
         self._count += 1
         if self._count > _MAX_UNCOMPILED_TEXTS or len(data) > _MAX_UNCOMPILED_BYTES:
             return True
         folded = data.decode("utf-8", "replace").casefold()
-        return any(all(part in folded for part in word) for word in self._words)
+        return any(word in folded for word in self._words) or any(
+            all(part in folded for part in phrase) for phrase in self._phrases
+        )
 
 
 _EXPRESSIONS: Final[list[WordExpression]] = []

@@ -5,7 +5,7 @@ import tomllib
 from importlib.resources import files
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muniment.content.expressions import compile_when_used
@@ -61,6 +61,43 @@ def test_late_expression_finds_every_word_of_tables(way):
     assert (len(WORDS) > 800, missed) == (True, [])
 
 
+(COMMANDS,) = (
+    rule
+    for rule in tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text("utf-8"))["rule"]
+    if "words" in rule
+)
+
+
+def split_alternatives(pattern):
+    """Split an expression at each `|` outside of brackets."""
+    parts, depth, in_class = [""], 0, False
+    for token in re.findall(r"\\.|.", pattern):
+        in_class = token == "[" or (in_class and token != "]")
+        depth += 0 if in_class else {"(": 1, ")": -1}.get(token, 0)
+        if token == "|" and not (depth or in_class):
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
+
+
+@pytest.mark.parametrize("number", range(len(split_alternatives(COMMANDS["pattern"]))))
+def test_every_match_of_commands_contains_a_word(number):
+    """Each alternative of the pattern, with texts that hypothesis generates from it."""
+    alternative = re.compile(split_alternatives(COMMANDS["pattern"])[number], re.ASCII)
+    compiled = []
+
+    @settings(max_examples=20)
+    @given(st.from_regex(alternative, fullmatch=True, alphabet=st.characters(codec="ascii")))
+    def check(text):
+        compiled.clear()
+        source = compile_pattern(b"x")
+        WordExpression(lambda: compiled.append(1) or source, COMMANDS["words"]).search(text.encode())
+        assert compiled == [1]
+
+    check()
+
+
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3), st.data())
 def test_late_expression_finds_what_the_compiled_one_finds(words, data):
     letters = st.text("".join(words) + " -kK\u212asS\u017f0.ß\u0301", max_size=12)
@@ -81,7 +118,7 @@ def test_late_expression_is_compiled_if_needed():
         source = compile_pattern(b"token [0-9]+")
         return WordExpression(lambda: compiled.append(1) or source, ["token"])
 
-    for texts in [b"a TOKEN 5"], [b"x" * 4_097], [b"x"] * 51:
+    for texts in [b"a TOKEN 5"], [b"x" * 4_097], [b"x"] * 21:
         compiled.clear()
         late = create()
         for text in texts[:-1]:
