@@ -1,4 +1,4 @@
-"""Where the text of an entry comes from: committed steps, origins, and texts with their trust."""
+"""The origin of the text of an entry: committed steps, origins, and texts with their trust."""
 
 from __future__ import annotations
 
