@@ -170,6 +170,11 @@ def load_package_tables(package: str, name: str) -> dict[str, Any]:
     return tomllib.loads(read_package_text(package, f"{name}.toml"))
 
 
+def split_words(line: str) -> list[str]:
+    """Return the words of a line in such a file; commas separate them. `tomllib` reads lists slowly."""
+    return [word.lstrip() for word in line.split(",")] if line else []
+
+
 def read_package_text(package: str, name: str) -> str:
     """Return the text of the file `name` in a package of this project."""
     return locate_package(package).joinpath(name).read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from typing import Final
 from muniment.content.entry import EntryType
 from muniment.content.titles import derive_description
 from muniment.content.words import is_word_character
-from muniment.files import load_package_tables
+from muniment.files import load_package_tables, split_words
 from muniment.kernel.names import Scope
 from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import CanonicalPath
@@ -147,14 +147,14 @@ def load_cues() -> Cues:
         CueClass(name, table["scope"], table["weight"], build_cue_table(_read_cues(table)))
         for name, table in tables["class"].items()
     )
-    chatter = {language: _split_cues(line) for language, line in tables["chatter"].items()}
+    chatter = {language: split_words(line) for language, line in tables["chatter"].items()}
     shared = chatter.pop("every")
     return Cues(
         classes=classes,
         pointer=build_cue_table(_read_cues(tables["pointer"])),
         lead_in=build_cue_table([f"^{cue}" for cue in _read_cues(tables["lead_in"])]),
         opening=frozenset(fold_words(word).strip() for word in _read_cues(tables["opening"])),
-        topics=tuple((topic, build_cue_table(_split_cues(line))) for topic, line in tables["topic"].items()),
+        topics=tuple((topic, build_cue_table(split_words(line))) for topic, line in tables["topic"].items()),
         updates={name: tuple(_read_cues(table)) for name, table in tables["update"].items()},
         chatter=tuple((*shared, *phrases) for phrases in chatter.values()),
     )
@@ -189,12 +189,8 @@ def _read_cues(table: dict[str, object]) -> list[str]:
         cue
         for key, line in table.items()
         if isinstance(line, str) and key not in {"scope", "why"}
-        for cue in _split_cues(line)
+        for cue in split_words(line)
     ]
-
-
-def _split_cues(line: str) -> list[str]:
-    return [cue.lstrip() for cue in line.split(",")]
 
 
 def build_cue_table(lines: list[str]) -> CueTable:

@@ -32,7 +32,7 @@ import re2
 
 from muniment.content.expressions import compile_when_used
 from muniment.content.patterns import WordExpression, compile_pattern
-from muniment.files import load_package_tables
+from muniment.files import load_package_tables, split_words
 
 TOKEN: Final = "named-token"  # noqa: S105  the id of a rule
 PASSWORD: Final = "named-password"  # noqa: S105  the id of a rule
@@ -595,7 +595,10 @@ def _load_words() -> _ClauseWords:
     tables = load_package_tables("muniment.content", "secret_clauses")
     public = tables.pop("public")
     words = {
-        kind: sorted({word for some in table.values() for word in some}, key=lambda word: (-len(word), word))
+        kind: sorted(
+            {word for some in table.values() for word in split_words(some)},
+            key=lambda word: (-len(word), word),
+        )
         for kind, table in tables.items()
     }
     return _ClauseWords(

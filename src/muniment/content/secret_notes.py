@@ -37,7 +37,7 @@ from muniment.content.secret_clauses import (
     compile_endings,
     compile_names,
 )
-from muniment.files import load_package_tables
+from muniment.files import load_package_tables, split_words
 
 CARD: Final = "payment-card"
 ANSWER: Final = "security-answer"
@@ -353,7 +353,7 @@ def _load_words() -> _NoteWords:
     """Return the compiled tables of `secret_notes.toml`. Cost: reads the file once per process."""
     tables = load_package_tables("muniment.content", "secret_notes")
     words = {
-        kind: sorted({w for some in table.values() for w in some}, key=lambda w: (-len(w), w))
+        kind: sorted({w for some in table.values() for w in split_words(some)}, key=lambda w: (-len(w), w))
         for kind, table in tables.items()
     }
     ends = {"chosen", "uses", "onto", "others"}

@@ -34,7 +34,7 @@ import re2
 
 from muniment.content.expressions import compile_when_used
 from muniment.content.patterns import WordExpression, compile_pattern
-from muniment.files import load_package_tables
+from muniment.files import load_package_tables, split_words
 
 PASSWORD: Final = "typed-password"  # noqa: S105  the id of a rule
 CODE: Final = "typed-code"
@@ -310,7 +310,8 @@ def _load_words() -> _SecretWords:
     technical = tables.pop("terms")
     every = {
         key: sorted(
-            {word for table in tables.values() for word in table[key]}, key=lambda word: (-len(word), word)
+            {word for table in tables.values() for word in split_words(table[key])},
+            key=lambda word: (-len(word), word),
         )
         for key in next(iter(tables.values()))
     }

@@ -23,7 +23,7 @@ WORDS = sorted(
         for kind, table in tables.items()
         if kind != "public"
         for words in table.values()
-        for word in words
+        for word in words.split(", ")
     }
 )
 OTHER_FORMS = {
