@@ -7,8 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,10 +18,8 @@ from muniment.content.gates import clean_foreign_line, escape_invisible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
 
 if TYPE_CHECKING:
-    from muniment.integrations.coding_tools.hook import HookAnswer, HookOptions
+    from muniment.integrations.coding_tools.hook import HookAnswer, HookMemory, HookOptions
     from muniment.kernel.cancel import Deadline
-    from muniment.operations.job_context import JobContext
-    from muniment.recall.recaller import Recaller
     from muniment.types import Recalled
 
 RECORD_SECONDS: Final = 0.5
@@ -59,7 +56,7 @@ def recall(
 
     With --hook the exit code is always 0, and a response is printed within 5 seconds, even after an error.
     """
-    from muniment.integrations.coding_tools.hook import HookOptions
+    from muniment.integrations.coding_tools.hook import HookOptions, search_memory
     from muniment.kernel.cancel import Deadline
     from muniment.types.documents import create_document
 
@@ -76,8 +73,8 @@ def recall(
         return _show_standing(where, options)
     if not query.strip():
         raise typer.BadParameter("the query is empty: describe what to recall", param_hint="WORDS")
-    with _open_recaller(where, options, can_ask=True) as (_, recaller):
-        recalled = _recall_entries(recaller, query, options, Deadline(float("inf")))
+    with _open_memory(where, options, can_ask=True) as memory:
+        recalled = search_memory(memory.recaller, query, options, Deadline(float("inf")))
     if recalled.error is not None:
         raise recalled.error
     return Report(create_document(recalled), _format_recalled(recalled))
@@ -86,11 +83,12 @@ def recall(
 def _show_standing(flags: MemoryFlags, options: HookOptions) -> Report:
     """Return the report of the standing context, also if it is switched off."""
     from muniment.kernel.cancel import Deadline
-    from muniment.recall.standing import MAX_TOKENS, read_standing
+    from muniment.recall.standing import read_standing
     from muniment.types.documents import create_document
 
-    with _open_recaller(flags, options, can_ask=True) as (context, recaller):
-        standing = read_standing(recaller, context.standing_tokens or MAX_TOKENS, Deadline(float("inf")))
+    with _open_memory(flags, options, can_ask=True) as memory:
+        recaller = memory.recaller
+        standing = read_standing(recaller, recaller.standing_tokens, Deadline(float("inf")))
     if standing.error is not None:
         raise standing.error
     lines = escape_invisible(standing.text).splitlines() or ["no standing facts are stored"]
@@ -166,33 +164,15 @@ def _answer_event(flags: MemoryFlags, options: HookOptions, deadline: Deadline) 
     Raises:
         MunimentError: the event is invalid, or the memory cannot be read.
     """
-    from muniment.integrations.coding_tools.hook import HookMemory, answer_event, parse_event
+    from muniment.integrations.coding_tools.hook import answer_event, find_workspace, parse_event
 
     try:
         event = parse_event(_read_stdin())
     except OSError:
         raise ConfigInvalid("invalid event on standard input: it cannot be read") from None
-    with _open_recaller(_select_workspace(flags, event), options, can_ask=False) as (context, recaller):
-        memory = HookMemory(context, recaller)
+    workspace = flags["workspace"] or find_workspace(event)
+    with _open_memory({**flags, "workspace": workspace}, options, can_ask=False) as memory:
         yield answer_event(event, memory, options, deadline)
-
-
-def _select_workspace(flags: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
-    """Return the options that select the memory for an event.
-
-    Cursor may start the hook in any directory, but the event names the workspace.
-    """
-    from muniment.integrations.coding_tools.hook import is_cursor_event
-
-    roots = event.get("workspace_roots")
-    if (
-        flags["workspace"] is not None
-        or not is_cursor_event(event)
-        or not isinstance(roots, list)
-        or not roots
-    ):
-        return flags
-    return {**flags, "workspace": Path(roots[0])} if isinstance(roots[0], str) else flags
 
 
 def _read_stdin() -> bytes:
@@ -210,9 +190,7 @@ def _read_stdin() -> bytes:
 
 
 @contextmanager
-def _open_recaller(
-    flags: MemoryFlags, options: HookOptions, *, can_ask: bool
-) -> Iterator[tuple[JobContext, Recaller]]:
+def _open_memory(flags: MemoryFlags, options: HookOptions, *, can_ask: bool) -> Iterator[HookMemory]:
     """Open the memory and its recaller, for the block.
 
     Args:
@@ -224,6 +202,7 @@ def _open_recaller(
         InvalidScope: the policy does not declare the scope.
         MunimentError: the memory cannot be opened, as in `open_context`.
     """
+    from muniment.integrations.coding_tools.hook import HookMemory
     from muniment.opening import create_recaller
 
     with open_command_context(flags, can_ask=can_ask, reads_entries=True, prints_advice=False) as context:
@@ -231,29 +210,4 @@ def _open_recaller(
             scopes = ", ".join(context.policy.scopes)
             raise InvalidScope(f"unknown scope {options.scope!r}; use one of {scopes}")
         with closing(create_recaller(context)) as recaller:
-            yield context, recaller
-
-
-def _recall_entries(
-    recaller: Recaller,
-    query: str,
-    options: HookOptions,
-    deadline: Deadline,
-) -> Recalled:
-    """Return the entries that match a query.
-
-    Args:
-        recaller: the recaller of the memory.
-        query: the text to search for.
-        options: the limits, the ids to exclude, and the scope.
-        deadline: the time at which the search must end.
-    """
-    return recaller.recall(
-        query,
-        exclude=recaller.read_keys(options.exclude),
-        scopes=None if options.scope is None else [options.scope],
-        limit=options.limit,
-        budget=options.budget,
-        deadline=deadline,
-        needs_entry=True,
-    )
+            yield HookMemory(context, recaller)

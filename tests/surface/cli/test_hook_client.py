@@ -90,6 +90,20 @@ def test_answer_counts_only_after_it_is_confirmed(base):
         assert FACT in send(base, start("unconfirmed", "resume"))
 
 
+def test_daemon_uses_workspace_that_cursor_names(base):
+    other = base / "other"
+    (other / ".git").mkdir(parents=True)
+    fact = "Releases are tagged by the maintainer of the week"
+    process = launch(base, "remember", fact, "--scope=project", f"--workspace={other}")
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+    with start_daemon_process(base):
+        for roots, found in (([str(other)], True), ([], False)):
+            event = make_event("cursor", "prompt", prompt=FACT + fact, session=str(found))
+            output = run_hook(base, event | {"workspace_roots": roots})
+            assert (fact.encode() in output, is_of_daemon(output)) == (found, True)
+
+
 def test_hook_with_own_settings_does_not_use_the_daemon(base):
     with start_daemon_process(base):
         assert send(base, start("own"), MUNIMENT_STANDING="off") == ""

@@ -28,6 +28,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from muniment.content.gates import clean_foreign_line
@@ -63,9 +64,6 @@ _START_EVENT: Final = re.compile(r"session_?start", re.IGNORECASE)
 _SUBAGENT_EVENT: Final = re.compile(r"subagent_?start", re.IGNORECASE)
 _COMPACTION_EVENT: Final = re.compile(r"(?:pre|post)_?comp(?:act|ress)", re.IGNORECASE)
 """Match the names of events in the spelling of any tool."""
-
-_HOOK_CONTEXT: Final = re.compile(r"(?:<hook_context>.*?</hook_context>\s*)+", re.DOTALL)
-"""Matches the texts of hooks at the beginning of a prompt of Gemini CLI."""
 
 _PROMPT_MEMBERS: Final = ("submitted_prompt", "prompt")
 """The members of an event that may contain the user's text.
@@ -111,6 +109,33 @@ class HookAnswer(NamedTuple):
 
     response: dict[str, Any]
     record: Callable[[], None]
+
+
+def search_memory(
+    recaller: Recaller,
+    query: str,
+    options: HookOptions,
+    deadline: Deadline,
+    injected: Collection[EntryKey] = (),
+) -> Recalled:
+    """Return the entries that help with a query; after an error, an empty result that contains the error.
+
+    Args:
+        recaller: searches the memory.
+        query: a message, or words to search for.
+        options: the limits, the ids to exclude, and the scope.
+        deadline: the time limit.
+        injected: further versions of entries to exclude.
+    """
+    return recaller.recall(
+        query,
+        exclude={*recaller.read_keys(options.exclude), *injected},
+        scopes=None if options.scope is None else [options.scope],
+        limit=options.limit,
+        budget=options.budget,
+        deadline=deadline,
+        needs_entry=True,
+    )
 
 
 def parse_event(data: bytes) -> dict[str, Any]:
@@ -169,7 +194,7 @@ class _EventAnswerer:
         elif _SUBAGENT_EVENT.fullmatch(name):
             parts = [self._take_standing()]
         elif prompt is not None:
-            parts = self._handle_prompt(_HOOK_CONTEXT.sub("", prompt, count=1).strip())
+            parts = self._handle_prompt(prompt)
         else:
             raise ConfigInvalid('invalid event on standard input: expected an object with a string "prompt"')
         text = "\n".join(filter(None, parts))
@@ -191,7 +216,7 @@ class _EventAnswerer:
 
     def _handle_prompt(self, prompt: str) -> list[str]:
         """Return the texts for a prompt; Qwen Code sends an empty one with the results of tools."""
-        if not prompt:
+        if not prompt.strip():
             return []
         standing = self._take_standing() if self._session is not None else ""
         notes = self._take_notes()
@@ -245,15 +270,9 @@ class _EventAnswerer:
         """
         recaller, options = self._memory.recaller, self._options
         remaining = MAX_HOOK_TOKENS - recaller.count("\n".join(filter(None, before)))
-        recalled = recaller.recall(
-            prompt,
-            exclude={*recaller.read_keys(options.exclude), *self._read_injected(), *self._injected},
-            scopes=None if options.scope is None else [options.scope],
-            limit=options.limit,
-            budget=min(options.budget, remaining),
-            deadline=self._deadline,
-            needs_entry=True,
-        )
+        limited = options._replace(budget=min(options.budget, remaining))
+        has = {*self._read_injected(), *self._injected}
+        recalled = search_memory(recaller, prompt, limited, self._deadline, has)
         if recalled.error is not None:
             raise recalled.error
         self._injected += recalled.keys
@@ -289,8 +308,19 @@ def _find_first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | Non
     return next((text for name in names if isinstance(text := event.get(name), str)), None)
 
 
-def is_cursor_event(event: dict[str, Any]) -> bool:
-    """Return whether Cursor sent an event."""
+def find_workspace(event: dict[str, Any]) -> Path | None:
+    """Return the workspace that an event of Cursor names; None: the directory of the hook is the workspace.
+
+    Cursor may start the hook in any directory.
+    """
+    match event.get("workspace_roots"):
+        case [str(root), *_] if _is_cursor_event(event):
+            return Path(root)
+        case _:
+            return None
+
+
+def _is_cursor_event(event: dict[str, Any]) -> bool:
     return "cursor_version" in event or "conversation_id" in event
 
 
@@ -318,6 +348,6 @@ def _build_response(text: str, event: dict[str, Any]) -> dict[str, Any]:
         return {}
     if not isinstance(name, str):
         return {"additionalContext": text}
-    if is_cursor_event(event):
+    if _is_cursor_event(event):
         return {"continue": True, "additional_context": text}
     return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}

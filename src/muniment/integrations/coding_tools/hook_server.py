@@ -13,7 +13,6 @@ The module is separate from `hook`, because `muniment recall --hook` runs withou
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 from collections import OrderedDict
@@ -23,13 +22,14 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.errors import BadArguments, PathEscape
+from muniment.errors import BadArguments, PathEscape, printable
 from muniment.integrations.coding_tools.hook import (
     HOOK_SECONDS,
     HookAnswer,
     HookMemory,
     HookOptions,
     answer_event,
+    find_workspace,
 )
 from muniment.kernel.cancel import Deadline
 from muniment.opening import create_recaller, open_context
@@ -96,13 +96,13 @@ class HookServer:
 
     def _answer(self, event: dict[str, Any], directory: str) -> HookAnswer:
         deadline = Deadline(time.monotonic() + HOOK_SECONDS)
-        return answer_event(event, self._open_memory(directory), HookOptions(), deadline)
+        memory = self._open_memory(find_workspace(event) or Path(directory))
+        return answer_event(event, memory, HookOptions(), deadline)
 
-    def _open_memory(self, directory: str) -> HookMemory:
+    def _open_memory(self, path: Path) -> HookMemory:
         """Return the memory of a directory; open it if it is not open or not current."""
-        if not os.path.isabs(directory):  # noqa: PTH117  as a text
-            raise BadArguments("invalid directory; use an absolute path")
-        path = Path(directory)
+        if not path.is_absolute():
+            raise BadArguments(f"invalid directory {printable(str(path))!r}; use an absolute path")
         key = find_project(self._settings.home, path).key
         if key in self._memories:
             memory, opened = self._memories.pop(key)
