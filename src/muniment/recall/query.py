@@ -120,10 +120,10 @@ def strip_blocks(text: str) -> str:
 
     Cost: linear.
     """
-    rest = text
-    while block := _BLOCK.match(rest):
-        rest = rest[block.end() :]
-    return rest if rest.strip() else text
+    end = 0
+    while block := _BLOCK.match(text, end):
+        end = block.end()
+    return text[end:] if text[end:].strip() else text
 
 
 _BLOCK: Final = re.compile(r"\s*<([A-Za-z][\w:-]{0,60})(?:\s[^<>]{0,500})?>(?s:.*?)</\1>")

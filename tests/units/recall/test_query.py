@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from time import process_time
 
 from muniment.recall import stems
 from muniment.recall.query import MAX_WORDS, read_query
@@ -24,6 +25,12 @@ def test_question_around_a_paste_is_read_and_words_are_bounded(stemmer):
     for text in ("ﬃ", "a", "a.", "\ufdfa", "中", "ab-", "\u0315\u0300"):
         for count in (4_000, 1_000_000):
             assert len(read_words(text * (count // len(text)), stemmer)) <= MAX_WORDS
+
+
+def test_message_after_many_blocks_is_read_in_linear_time(stemmer):
+    started = process_time()
+    assert read_words("<a></a>" * 600_000 + "rollback", stemmer) == ["rollback"]
+    assert process_time() - started < 20
 
 
 def test_text_is_its_words_in_order_with_their_stems(stemmer):
