@@ -21,7 +21,14 @@ from muniment.operations.job_context import JobContext
 from muniment.policy.grammar import parse_symlinks
 from muniment.policy.ownership import bind_outside
 from muniment.policy.platforms import may_write
-from muniment.settings import RULES, Settings, find_default_roots, load_configured_policy, read_api_key
+from muniment.settings import (
+    RULES,
+    STANDING_TOKENS,
+    Settings,
+    find_default_roots,
+    load_configured_policy,
+    read_api_key,
+)
 from muniment.store.ledger import move_root
 from muniment.store.state import LEDGER_NAME, State, is_writable
 from muniment.store.upkeep import recover_roots
@@ -278,14 +285,13 @@ def _may_have_history(directory: Path) -> bool:
 def create_recaller(context: JobContext) -> Recaller:
     """Return an object that searches an open memory; close it before the memory."""
     from muniment.recall.recaller import Recaller
-    from muniment.recall.standing import MAX_TOKENS
 
     return Recaller(
         context.policy,
         context.roots,
         context.state,
         notes=context.advice,
-        standing_tokens=context.standing_tokens or MAX_TOKENS,
+        standing_tokens=context.standing_tokens or STANDING_TOKENS,
     )
 
 

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE: Final = "MUNIMENT_API_KEY"
 
+STANDING_TOKENS: Final = 1_500
+"""Default maximum tokens of the standing context."""
+
 _VARIABLES: Final = MappingProxyType(
     {
         "policy": "MUNIMENT_POLICY",
@@ -108,7 +111,7 @@ class Settings:
     embeddings: Path | None = None
     policy_signers: Path | None = None
     standing: str = "on"
-    standing_tokens: int = 1_500
+    standing_tokens: int = STANDING_TOKENS
 
     @property
     def state(self) -> Path:
@@ -170,11 +173,13 @@ def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:
 
 def _parse_standing(merged: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the standing context, parsed and checked."""
-    standing, tokens = merged.get("standing", "on"), str(merged.get("standing_tokens", 1_500))
+    standing, tokens = merged.get("standing", "on"), str(merged.get("standing_tokens", STANDING_TOKENS))
     if standing not in {"on", "off"}:
         raise ConfigInvalid(f"invalid standing {printable(standing)!r}; use on or off")
     if not re.fullmatch("[0-9]{1,5}", tokens):
-        raise ConfigInvalid(f"invalid standing_tokens {printable(tokens)!r}; use a number such as 1500")
+        raise ConfigInvalid(
+            f"invalid standing_tokens {printable(tokens)!r}; use a whole number from 0 to 99999"
+        )
     return {"standing": standing, "standing_tokens": int(tokens)}
 
 
@@ -291,7 +296,8 @@ def _validate_value(path: Path, key: str, value: Any) -> Any:
         case "standing_tokens", int() if not isinstance(value, bool):
             return value
         case _ if key in _CONFIG_KEYS:
-            raise ConfigInvalid(f"{path}: {key} must be a string")
+            kind = "whole number" if key == "standing_tokens" else "string"
+            raise ConfigInvalid(f"{path}: {key} must be a {kind}")
         case _:
             known = f"{', '.join(_CONFIG_KEYS[:-1])} and {_CONFIG_KEYS[-1]}"
             raise ConfigInvalid(f"{path}: unknown key {key!r}; use one of {known}")

@@ -47,9 +47,6 @@ from muniment.recall.search import DISPLAYABLE_IN_ROOTS, HIT_COLUMNS, Hit, build
 from muniment.types import Recalled
 from muniment.types.keys import EntryKey, RootKey
 
-MAX_TOKENS: Final = 1_500
-"""Default maximum tokens of the text."""
-
 MAX_CANDIDATES: Final = 5_000
 """Maximum number of entries whose rows are compared: pinned ones, then `feedback`, then the newest."""
 

@@ -206,6 +206,7 @@ FILES = {
     "api_key = 'canary'": "unknown key 'api_key'",
     "Policy = 'own'": "unknown key 'Policy'",
     **{text: f"{text.partition(' ')[0]} must be a string" for text in STRINGS},
+    **{f"standing_tokens = {each}": "standing_tokens must be a whole number" for each in ("1.5", "true")},
     "api_key_file = 'canary'": f"{RELATIVE}; use an absolute path",
     "api_key_file = ''": RELATIVE,
     'api_key_file = "/a\\u0000b"': "is not a valid path",
