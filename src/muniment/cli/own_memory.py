@@ -49,7 +49,7 @@ def _describe_memory(memory: OwnMemory, title: str) -> Iterator[str]:
     else:
         yield f"it is switched off: {title} adds no notes by itself"
     if memory.remark:
-        yield f"{memory.remark}"
+        yield memory.remark
 
 
 def _summarize(sources: tuple[NoteSource, ...]) -> str:

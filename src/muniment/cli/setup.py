@@ -129,8 +129,11 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; r
 
 
 def _describe_failure(options: Mapping[str, Any]) -> str:
-    title = TOOLS[options["tool"]].title if options["tool"] else "the daemon"
-    return f"{'not removed from' if options['remove'] else 'not set up:'} {title}"
+    problem = "not removed" if options["remove"] else "not set up"
+    if options["tool"] and options["daemon"]:
+        return f"{problem} completely"
+    title = TOOLS[options["tool"]].title if options["tool"] else "the daemon" if options["daemon"] else ""
+    return f"{problem}: {title}" if title else problem
 
 
 @command(_describe_failure)

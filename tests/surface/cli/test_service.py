@@ -236,7 +236,10 @@ def test_service_is_not_set_up_while_other_daemon_runs(run, user, record):
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [((), "missing TOOL"), (("codex", "--workspace=."), "--workspace is only for --daemon")],
+    [
+        ((), "not set up: missing TOOL"),
+        (("codex", "--workspace=."), "not set up: Codex: --workspace is only for --daemon"),
+    ],
 )
 def test_setup_with_missing_or_useless_option_fails(run, user, arguments, text):
     done = run("setup", *arguments, "--yes")
