@@ -26,12 +26,7 @@ if TYPE_CHECKING:
         PinResult,
         SkippedFile,
     )
-    from muniment.types.history import (
-        CommittedStep,
-        HistoryList,
-        Origin,
-        TrustedText,
-    )
+    from muniment.types.history import CommittedStep, HistoryList, Origin, TrustedText
     from muniment.types.owner import (
         AuditHead,
         ErasePlan,
@@ -45,15 +40,8 @@ if TYPE_CHECKING:
         UiOpened,
         UndoResult,
     )
-    from muniment.types.recalled import (
-        Recalled,
-        RecalledEntry,
-    )
-    from muniment.types.requests import (
-        DreamRequest,
-        ForgetRequest,
-        RememberRequest,
-    )
+    from muniment.types.recalled import Recalled, RecalledEntry
+    from muniment.types.requests import DreamRequest, ForgetRequest, RememberRequest
     from muniment.types.results import (
         MAX_RETAINED,
         Counts,
@@ -66,12 +54,7 @@ if TYPE_CHECKING:
         SimilarEntry,
         Status,
     )
-    from muniment.types.runs import (
-        Change,
-        SupersededEntry,
-        Turn,
-        Usage,
-    )
+    from muniment.types.runs import Change, SupersededEntry, Turn, Usage
     from muniment.types.tasks import (
         AnyTask,
         DreamTask,
@@ -141,55 +124,20 @@ __all__ = [
     "Usage",
 ]
 
-_HOMES = {
-    "AnyTask": "tasks",
-    "AuditHead": "owner",
-    "Capabilities": "daemon",
-    "Change": "runs",
-    "CommittedStep": "history",
-    "DaemonLimits": "daemon",
-    "DreamRequest": "requests",
-    "DreamTask": "tasks",
-    "EditResult": "entries",
-    "EntryList": "entries",
-    "EntryShown": "entries",
-    "ErasePlan": "owner",
-    "EraseResult": "owner",
-    "Erasure": "owner",
-    "Explained": "owner",
-    "ExportResult": "entries",
-    "Feature": "daemon",
-    "ForgetRequest": "requests",
-    "ForgetTask": "tasks",
-    "Health": "daemon",
-    "Hello": "daemon",
-    "HistoryList": "history",
-    "IndexResult": "entries",
-    "ListedEntry": "entries",
-    "Origin": "history",
-    "PinResult": "entries",
-    "ProtocolVersions": "daemon",
-    "PublicTask": "tasks",
-    "Readiness": "daemon",
-    "Recalled": "recalled",
-    "RecalledEntry": "recalled",
-    "RememberRequest": "requests",
-    "RememberTask": "tasks",
-    "Review": "owner",
-    "ReviewDecision": "owner",
-    "ReviewList": "owner",
-    "ReviewShown": "owner",
-    "SkippedFile": "entries",
-    "SupersededEntry": "runs",
-    "TaskError": "tasks",
-    "TaskList": "tasks",
-    "TrustedText": "history",
-    "Turn": "runs",
-    "UiOpened": "owner",
-    "UndoResult": "owner",
-    "Usage": "runs",
+_MODULES = {
+    "daemon": "Capabilities DaemonLimits Feature Health Hello ProtocolVersions Readiness",
+    "entries": "EditResult EntryList EntryShown ExportResult IndexResult ListedEntry PinResult SkippedFile",
+    "history": "CommittedStep HistoryList Origin TrustedText",
+    "owner": "AuditHead ErasePlan EraseResult Erasure Explained Review ReviewDecision ReviewList "
+    "ReviewShown UiOpened UndoResult",
+    "recalled": "Recalled RecalledEntry",
+    "requests": "DreamRequest ForgetRequest RememberRequest",
+    "runs": "Change SupersededEntry Turn Usage",
+    "tasks": "AnyTask DreamTask ForgetTask PublicTask RememberTask TaskError TaskList",
 }
-"""The module that defines each name; a name that is missing here is in `results`."""
+"""The names that each module defines; a name that is missing here is in `results`."""
+
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

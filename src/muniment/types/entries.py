@@ -1,4 +1,7 @@
-"""Results of operations that list, show, edit or export entries, for all callers."""
+"""Results of operations that list, show, edit, pin or export entries, or that check their indexes.
+
+The meaning of a member is in the `Annotated` text of its type, see `results`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from muniment.kernel.names import Trust
-from muniment.types.documents import (
-    WireDocument,
-)
+from muniment.types.documents import WireDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The origin of the text of an entry: committed steps, origins, and texts with their trust."""
+"""The history of the memory, and the origin of an entry: committed steps, and sentences with their trust.
+
+The meaning of a member is in the `Annotated` text of its type, see `results`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from muniment.kernel.names import Trust
-from muniment.types.documents import (
-    LOCAL,
-    WireDocument,
-    select_members,
-)
+from muniment.types.documents import LOCAL, WireDocument, select_members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

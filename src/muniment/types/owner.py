@@ -1,4 +1,4 @@
-"""The results of operations for the owner: reviews, undo, erasures, explanations, and the page.
+"""The results of operations for the owner: review, undo, erase, audit, explain, and opening the page.
 
 The meaning of a member is in the `Annotated` text of its type, see `results`.
 """

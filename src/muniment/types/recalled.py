@@ -1,4 +1,7 @@
-"""The results of a recall."""
+"""The results of a recall, or the standing context.
+
+The meaning of a member is in the `Annotated` text of its type, see `results`.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,7 @@ from typing import Annotated
 
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust
-from muniment.types.documents import (
-    LOCAL,
-    REQUIRED,
-    ErrorCodes,
-    OpaqueType,
-    WireDocument,
-)
+from muniment.types.documents import LOCAL, REQUIRED, ErrorCodes, OpaqueType, WireDocument
 from muniment.types.keys import EntryKey
 
 
