@@ -37,6 +37,7 @@ from muniment.integrations.coding_tools.files import (
     SavedFile,
     SettingsFile,
     create_directories,
+    delete_saved_files,
     read_settings_file,
     remove_directories,
     write_settings_file,
@@ -177,7 +178,7 @@ class DaemonService:
         """
         file = self._read_unit()
         if file.content is None:
-            self._forget()
+            delete_saved_files([self._get_saved_file()])
             return ServiceResult("unchanged", self.path)
         _require_systemd("")
         command = ("disable", "--now", UNIT_NAME)
@@ -188,7 +189,7 @@ class DaemonService:
         _require_success(command)
         self._get_saved_file().begin_removal()
         self._write_unit(file, None)
-        self._forget()
+        delete_saved_files([self._get_saved_file()])
         _require_success(("daemon-reload",))
         return ServiceResult("removed", self.path)
 
@@ -224,12 +225,6 @@ class DaemonService:
             write_settings_file(file, content)
         except ChangedMeanwhile:
             raise ConfigInvalid(f"{file.label} was changed by another program; run this again") from None
-
-    def _forget(self) -> None:
-        saved = self._get_saved_file()
-        unused = saved.list_unused_directories()
-        saved.delete()
-        remove_directories(unused)
 
 
 def format_service_result(result: ServiceResult, *, is_removal: bool) -> Iterator[str]:

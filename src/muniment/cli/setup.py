@@ -45,6 +45,7 @@ from muniment.integrations.coding_tools.files import (
     SavedFile,
     SettingsFile,
     create_directories,
+    delete_saved_files,
     read_settings_file,
     remove_directories,
     write_settings_file,
@@ -336,11 +337,7 @@ class ToolSetup:
 
     def forget(self) -> None:
         """Delete the saved copies of settings files, and the empty directories that setup created."""
-        saved = [self._get_saved_file(part) for part in self._get_parts()]
-        unused = {directory for each in saved for directory in each.list_unused_directories()}
-        for each in saved:
-            each.delete()
-        remove_directories(unused)
+        delete_saved_files([self._get_saved_file(part) for part in self._get_parts()])
 
     def files(self) -> list[Path]:
         """Return the paths of the tool's settings files, whether they exist or not."""

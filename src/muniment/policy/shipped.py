@@ -45,12 +45,8 @@ def load_policy_files(name_or_path: str, policies_dir: Path | None) -> LoadedPol
     """
     try:
         loaded = _load_form(name_or_path, policies_dir)
-    except (
-        PolicyInvalid,
-        RecursionError,
-        ValueError,
-    ):  # The compilation reports a problem of the policy files.
-        loaded = None
+    except (PolicyInvalid, RecursionError, ValueError):
+        loaded = None  # The compilation reports a problem of the policy files.
     if loaded is not None:
         return loaded
     from muniment.policy.load import load_files

@@ -174,7 +174,7 @@ def _fit_entries(
     """
     for entry in entries:
         limit = max_chars
-        while limit >= min(max_chars, _MIN_ENTRY_CHARS):
+        while limit >= _MIN_ENTRY_CHARS:
             shortened = replace(entry, text=cut_excerpt(entry.text, limit, weight))
             text = format_block([*best.entries, shortened])
             tokens = count(text)

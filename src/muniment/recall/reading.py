@@ -60,11 +60,6 @@ class ReadEntry:
     owner_text: str = ""
 
     @property
-    def handle(self) -> str:
-        """Return the handle of the entry, see `store.handles`."""
-        return self.hit.handle
-
-    @property
     def highest_trust(self) -> Trust:
         """Return the highest trust of the sentences in the entry."""
         return Trust.OWNER if self.owner_text else self.trust

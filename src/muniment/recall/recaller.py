@@ -320,7 +320,7 @@ class Recaller:
             RecalledEntry(
                 id=f"{reader.build_path(each.hit)}@{each.hit.key.digest}",
                 path=reader.build_path(each.hit),
-                handle=each.handle,
+                handle=each.hit.handle,
                 name=each.name,
                 trust=each.trust,
                 at=timestamp(each.written_at),

@@ -41,6 +41,7 @@ from muniment.server import requests
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, convert_error, get_sentence
 from muniment.server.lane import MAX_PENDING
 from muniment.server.lane_tasks import NewTask, TaskOutcome
+from muniment.server.recalls import RECALL_SECONDS
 from muniment.server.runner import BACKSTOP_SECONDS, RunTask
 from muniment.server.work import Workspace
 from muniment.store.audit import timestamp
@@ -188,11 +189,6 @@ METHODS: Final[Mapping[str, Callable[[dict[str, Any], Workspace], NewTask]]] = {
 
 LOOKUP_END_SECONDS: Final = 1.0
 """Seconds to wait for a running lookup during shutdown; a lookup takes a few milliseconds."""
-
-RECALL_SECONDS: Final = 5.0
-"""Time limit of reading the standing context; only the first read of changed files takes more than
-milliseconds.
-"""
 
 _Reason = Literal["asked", "backstop"]
 

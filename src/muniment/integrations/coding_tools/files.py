@@ -22,7 +22,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -402,3 +402,11 @@ def list_saved_files(directory: Path) -> list[SavedFile]:
         except (ValueError, LookupError, TypeError, ConfigInvalid):
             continue
     return found
+
+
+def delete_saved_files(saved: Sequence[SavedFile]) -> None:
+    """Delete the saved content of some settings files, and the empty directories that setup created."""
+    unused = {directory for each in saved for directory in each.list_unused_directories()}
+    for each in saved:
+        each.delete()
+    remove_directories(unused)

@@ -194,7 +194,7 @@ class RecallCall(McpCall):
 
 
 class ContextCall(McpCall):
-    """Nothing: the settings decide how long the text may be."""
+    """No arguments: the settings limit the length of the text."""
 
     tool, title, response_type, is_read_only = "context", "Start a session", ContextAnswer, True
     tool_description = (
