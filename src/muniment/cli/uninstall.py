@@ -73,7 +73,6 @@ def uninstall(
     The command first shows what it will remove and what stays, and asks for confirmation.
     """
     require_setup_support()
-    done: list[str] = []
     erased = False
     found = find_installation()
     home = found.settings.home
@@ -81,17 +80,14 @@ def uninstall(
         _print_installation(found, erase_memory=erase_memory)
     if erase_memory:
         _check_erasable(found)
-    is_confirmed = (
-        yes or not (found.tools or found.service) or (not json and confirm_change("remove these parts?"))
-    )
-    for setting, _ in found.tools if is_confirmed else ():
+    has_parts = bool(found.tools or found.service)
+    is_removed = is_confirmed = yes or not has_parts or (not json and confirm_change("remove these parts?"))
+    for setting, _ in found.tools if is_removed else ():
         setting.write(setting.changes())
-        done.append(setting.name)
     service = "installed" if found.service else None
-    if is_confirmed and found.service:
+    if is_removed and found.service:
         service = found.service.remove(yes=True, quiet=True).status
-        done.append("the daemon service")
-    if is_confirmed and erase_memory:
+    if is_removed and erase_memory:
         is_confirmed = erased = yes or (
             not json and confirm_change(f"erase all memory in {clean_foreign_line(str(home))}?")
         )
@@ -100,15 +96,15 @@ def uninstall(
             _erase(home)
     return Report(
         {
-            "taken_out_of": [each.name for each, _ in found.tools if each.name in done],
+            "taken_out_of": [each.name for each, _ in found.tools if is_removed],
             "service": service,
-            "in_tools": [each.name for each, _ in found.tools if each.name not in done],
+            "in_tools": [each.name for each, _ in found.tools if not is_removed],
             "daemon_runs": found.is_daemon_running,
             "home": printable(str(home)) if home.exists() else None,
             "entries": 0 if erased else found.entries,
             "erased": erased,
         },
-        _format_uninstall_result(found, done, erased=erased),
+        _format_uninstall_result(found, is_removed=is_removed, erased=erased),
         code=0 if is_confirmed else EXIT_FAILED,
     )
 
@@ -255,11 +251,13 @@ def _print_installation(found: Installation, *, erase_memory: bool) -> None:
         print_line(clean_foreign_line(f"note: {note}"))
 
 
-def _format_uninstall_result(found: Installation, done: list[str], *, erased: bool) -> Iterator[str]:
-    if done:
-        yield f"removed from {', '.join(done)}"
-    elif found.tools or found.service:
+def _format_uninstall_result(found: Installation, *, is_removed: bool, erased: bool) -> Iterator[str]:
+    parts = [f"the entries in {setting.tool.title}" for setting, _ in found.tools]
+    parts += ["the daemon service"] if found.service else []
+    if not is_removed:
         yield "nothing was changed; answer yes at a terminal, or use --yes"
+    elif parts:
+        yield f"removed: {', '.join(parts)}"
     if erased:
         yield clean_foreign_line(f"erased: the memory in {found.settings.home}")
     elif found.settings.home.exists():

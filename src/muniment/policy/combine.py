@@ -115,7 +115,7 @@ def narrow_writes(policy: Policy, scope: Scope) -> Policy:
     return replace(policy, layers=(*policy.layers, layer))
 
 
-EXPORT_RULE: Final = "export"
+_EXPORT_RULE: Final = "export"
 
 
 def grant_readable(policy: Policy) -> Policy:
@@ -130,8 +130,8 @@ def grant_readable(policy: Policy) -> Policy:
 
     def widen(layer: Layer) -> Layer:
         readable = {path for rule in layer.allow if Verb.READ in rule.verbs for path in rule.paths}
-        rule = Rule(EXPORT_RULE, (Verb.CREATE, Verb.MODIFY), tuple(sorted(readable)))
-        deny = Rule(EXPORT_RULE, _WRITING, others)
+        rule = Rule(_EXPORT_RULE, (Verb.CREATE, Verb.MODIFY), tuple(sorted(readable)))
+        deny = Rule(_EXPORT_RULE, _WRITING, others)
         return replace(layer, allow=(*layer.allow, rule), deny=(*layer.deny, deny))
 
     return replace(policy, layers=tuple(map(widen, policy.layers)))

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -60,9 +60,6 @@ class SlotPool:
 
     A pool belongs to one event loop.
 
-    Attributes:
-        waiting: number of callers that wait for a slot.
-
     Args:
         cap: number of slots, as in `SlotShares`.
         reserve: number of slots that all clients together leave to the owner, as in `SlotShares`.
@@ -70,7 +67,6 @@ class SlotPool:
 
     def __init__(self, cap: int, reserve: int) -> None:
         self._shares, self._released = SlotShares(cap, round(SLOT_WAIT_SECONDS), reserve), asyncio.Event()
-        self.waiting = 0
 
     def __len__(self) -> int:
         """Return the number of slots in use."""
@@ -94,14 +90,9 @@ class SlotPool:
                     raise
             else:
                 return
-            self.waiting += 1
-            try:
+            with suppress(TimeoutError):  # Then the next attempt raises.
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._released.wait()
-            except TimeoutError:
-                pass  # The next attempt raises.
-            finally:
-                self.waiting -= 1
 
     def release(self, token: str) -> None:
         """Release a slot that was acquired with `token`."""

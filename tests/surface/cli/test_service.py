@@ -214,7 +214,7 @@ def test_uninstall_removes_service_and_erases_memory(run, user, record):
     listed = json.loads(run("uninstall", "--json").stdout)
     assert (listed["service"], listed["taken_out_of"]) == ("installed", [])
     done = run("uninstall", "--erase-memory", "--yes")
-    assert (done.exit_code, "removed from the daemon service" in done.stdout) == (0, True), done.output
+    assert (done.exit_code, "removed: the daemon service" in done.stdout) == (0, True), done.output
     assert read_calls(record)[2:] == ["--user disable --now muniment.service", "--user daemon-reload"]
     assert list(user.iterdir()) == []
 
