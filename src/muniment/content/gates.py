@@ -141,7 +141,7 @@ def check_text(text: str, reject: Collection[str]) -> None:
         return  # true for nearly every entry, and thirty times as fast
     if (start := find_overlong_run(text)) is not None:
         raise ContentRejected(
-            f"line {_count_line(text, start)} contains more than {MAX_MARKS} marks in a row; remove them",
+            f"line {count_line(text, start)} contains more than {MAX_MARKS} marks in a row; remove them",
             rule=MARKS_GATE,
         )
     for found in _SUSPECT.finditer(text):
@@ -149,7 +149,7 @@ def check_text(text: str, reject: Collection[str]) -> None:
             continue
         for gate in _list_rejecting_gates(text, found.start()):
             if gate in reject:
-                what = f"line {_count_line(text, found.start())} contains U+{ord(found[0]):04X}"
+                what = f"line {count_line(text, found.start())} contains U+{ord(found[0]):04X}"
                 raise ContentRejected(f"{what}, which the gate {gate!r} rejects; remove it", rule=gate)
 
 
@@ -190,7 +190,8 @@ def clean_foreign_line(text: str) -> str:
     return escape_invisible(clean_line(text))
 
 
-def _count_line(text: str, offset: int) -> int:
+def count_line(text: str, offset: int) -> int:
+    """Return the number of the line that contains the character at `offset`; the first line is 1."""
     return len(re.findall("\r\n|\n|\r", text[:offset])) + 1
 
 

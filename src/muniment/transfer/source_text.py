@@ -23,6 +23,7 @@ from typing import Final
 
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, parse
 from muniment.content.frontmatter import Field, find_front_matter, read_list, read_scalar
+from muniment.content.gates import count_line
 
 KNOWN_KEYS: Final = frozenset(
     {
@@ -118,12 +119,12 @@ def parse_text(text: str) -> ParsedText:
     position, values = 0, list[FrontValue]()
     for number in range(_MAX_BLOCKS):
         start = position + len(_match_prefix(_BLANK_LINES, text[position:]))
-        found = _parse_block(text[start:], _get_line_number(text, start))
+        found = _parse_block(text[start:], count_line(text, start))
         if found is None or (number and not KNOWN_KEYS & {value.key for value in found[0]}):
             break
         values += found[0]
         position = start + found[1]
-    return ParsedText(text[position:], _get_line_number(text, position), tuple(values))
+    return ParsedText(text[position:], count_line(text, position), tuple(values))
 
 
 def parse_end(value: str) -> str:
@@ -134,10 +135,6 @@ def parse_end(value: str) -> str:
 def _match_prefix(pattern: re.Pattern[str], text: str) -> str:
     found = pattern.match(text)
     return found[0] if found else ""
-
-
-def _get_line_number(text: str, offset: int) -> int:
-    return len(re.findall("\r\n|\n|\r", text[:offset])) + 1
 
 
 def _parse_block(text: str, line: int) -> tuple[list[FrontValue], int] | None:
@@ -256,9 +253,9 @@ def split_parts(parsed: ParsedText) -> Iterator[TextPart]:
     if _SECTION_SIGN.search(body):
         line = first
         for part in _SECTION_SIGN.split(body):
-            line += _get_line_number(part, len(part)) - 1
+            line += count_line(part, len(part)) - 1
             if text := part.strip():
-                yield TextPart(line - _get_line_number(part.lstrip(), len(part)) + 1, text)
+                yield TextPart(line - count_line(part.lstrip(), len(part)) + 1, text)
     elif (added := ADDED_MEMORIES.search(body)) is not None:
         next_heading = _HEADING.search(body, added.end())
         end = next_heading.start() if next_heading else len(body)
@@ -276,12 +273,12 @@ def _build_part(body: str, start: int, end: int, first: int) -> Iterator[TextPar
     text = body[start:end]
     if text.strip():
         lead = len(text) - len(text.lstrip())
-        yield TextPart(first + _get_line_number(body, start + lead) - 1, text.strip())
+        yield TextPart(first + count_line(body, start + lead) - 1, text.strip())
 
 
 def _split_bullets(body: str, start: int, end: int, first: int) -> Iterator[TextPart]:
     group: list[str] = []
-    line = first + _get_line_number(body, start) - 1
+    line = first + count_line(body, start) - 1
     for number, text in enumerate(re.split("\r\n|\n|\r", body[start:end]), line):
         is_continued = bool(group) and (not text.strip() or text[0] in " \t")
         if not is_continued:

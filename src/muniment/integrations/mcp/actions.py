@@ -82,15 +82,13 @@ def list_resources(
         and (after is None or path.text > after)
     ]
     page = sorted(found, key=lambda path: path.text)[:PAGE_ENTRIES]
-    indexes = [] if after is not None else [each.path for each in list_indexes(context, reader)]
-    resources = [(path, f"index of {path.partition('/')[0]}") for path in indexes]
+    resources = [
+        (found_index.path, f"index of {scope}")
+        for scope in (context.roots if after is None else ())
+        if (found_index := _read_index(context, reader, scope)) is not None
+    ]
     resources += [(path.text, f"{path.scope}/{shorten_path(path.rel)}") for path in page]
     return resources, page[-1].text if len(found) > PAGE_ENTRIES else None
-
-
-def list_indexes(context: JobContext, reader: Reader) -> list[ShowAnswer]:
-    """Return the existing index of each scope, as data between marks."""
-    return [found for scope in context.roots if (found := _read_index(context, reader, scope)) is not None]
 
 
 def show_entry(context: JobContext, reader: Reader, unsafe_path: str) -> ShowAnswer:
