@@ -76,6 +76,10 @@ class ContextMode(StrEnum):
     """The run sees nothing of the memory: no index, no names, no counts, no directory."""
 
 
+RECALL_SECONDS: Final = 5.0
+"""Time limit of a recall in seconds. Only a recall that must read changed files takes more than milliseconds.
+"""
+
 MAX_RECALLED: Final = 20
 """Maximum number of entries that one recall returns."""
 

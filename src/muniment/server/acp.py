@@ -36,12 +36,11 @@ from muniment.cancelling import Cancel
 from muniment.content.exact_json import NotJson, find_request_id_problem, has_broken_id, parse_json
 from muniment.errors import Cancelled, MunimentError
 from muniment.kernel.cancel import Deadline
-from muniment.names import __version__
+from muniment.names import RECALL_SECONDS, __version__
 from muniment.server import requests
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, convert_error, get_sentence
 from muniment.server.lane import MAX_PENDING
 from muniment.server.lane_tasks import NewTask, TaskOutcome
-from muniment.server.recalls import RECALL_SECONDS
 from muniment.server.runner import BACKSTOP_SECONDS, RunTask
 from muniment.server.work import Workspace
 from muniment.store.audit import timestamp

@@ -24,6 +24,7 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, build_recall_failure
 from muniment.kernel.cancel import Deadline
+from muniment.names import RECALL_SECONDS
 from muniment.server.contract import ContextQuery, HttpProblem, RecallBody
 from muniment.server.tokens import SlotShares
 from muniment.server.work import Metrics
@@ -40,10 +41,6 @@ RECALL_RESERVE: Final = 2
 
 SLOT_WAIT_SECONDS: Final = 1.0
 """Seconds that a recall waits for a free slot; if it gets none, its `Retry-After` has the same value."""
-
-RECALL_SECONDS: Final = 5.0
-"""Time limit of a recall in seconds. Only a recall that must read changed files takes more than milliseconds.
-"""
 
 INJECTION_SITE: Final = "daemon"
 """The component that injects entries, as the ledger records it."""

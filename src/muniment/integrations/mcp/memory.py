@@ -19,6 +19,7 @@ from muniment.integrations.mcp.tools import ForgetCall, RememberCall, ReportTurn
 from muniment.integrations.results import ToolProblem
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
+from muniment.names import RECALL_SECONDS
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
@@ -33,9 +34,6 @@ THREADS: Final = 8
 
 MAX_WAITING: Final = 16
 """Maximum number of waiting calls that write, as for a lane of the daemon."""
-
-RECALL_SECONDS: Final = 5.0
-"""Maximum seconds of a recall; only the first read of changed files takes more than milliseconds."""
 
 DESTINATION: Final = "mcp"
 """The destination of injected entries, as the ledger records it."""
