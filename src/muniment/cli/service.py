@@ -103,7 +103,6 @@ class ServiceResult:
     path: Path
     unit: str = ""
 
-    @property
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object of the result."""
         return {"status": self.status, "path": str(self.path), "unit": self.unit}

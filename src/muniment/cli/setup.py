@@ -179,7 +179,7 @@ def setup(
             result = service.remove(yes=yes, quiet=json)
         else:
             result = service.install(program, workspace or (), yes=yes, quiet=json)
-        document["daemon"] = result.as_json
+        document["daemon"] = result.as_json()
         code = EXIT_FAILED if result.status == "not_written" else code
         for line in () if json else format_service_result(result, is_removal=remove):
             print_line(clean_foreign_line(line) if line[0] != " " else line)
@@ -216,7 +216,7 @@ def _set_up_tool(setting: ToolSetup, *, yes: bool, json: bool) -> tuple[dict[str
             code = present_own_memory(own_memory, setting.tool.title, can_ask=not yes)
     files = [{"path": printable(str(each.file.configured_path)), "change": each.lines} for each in changes]
     document = {"tool": setting.name, "status": status, "files": files, "notes": notes}
-    return {**document, "own_memory": own_memory and own_memory.as_json}, code
+    return {**document, "own_memory": own_memory and own_memory.as_json()}, code
 
 
 def require_setup_support() -> None:

@@ -80,7 +80,6 @@ class NoteSource:
         workspace = ("--workspace", str(self.workspace)) if self.workspace else ()
         return shlex.join((NAME, "import", str(self.path), "--from", self.format, *workspace))
 
-    @property
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object of these notes."""
         return {
@@ -109,10 +108,9 @@ class OwnMemory:
     switch: str
     remark: str
 
-    @property
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object of this memory."""
-        sources = [each.as_json for each in self.sources]
+        sources = [each.as_json() for each in self.sources]
         return {"is_on": self.is_on, "switch_off": self.switch, "sources": sources}
 
 
