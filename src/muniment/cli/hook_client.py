@@ -41,6 +41,10 @@ class _DaemonUnavailable(Exception):
     """The daemon cannot answer the event."""
 
 
+_FAILURES = (_DaemonUnavailable, OSError, ValueError, RecursionError)
+"""The errors of a missing daemon, and of an invalid response."""
+
+
 def read_event() -> tuple[bytes, bool]:
     """Read the event from standard input, and return it, and whether it is complete and not too large.
 
@@ -48,13 +52,15 @@ def read_event() -> tuple[bytes, bool]:
     """
     deadline = time.monotonic() + ANSWER_SECONDS
     event = b""
-    while (
-        len(event) <= MAX_EVENT_BYTES and select.select([0], [], [], max(0.0, deadline - time.monotonic()))[0]
-    ):
-        block = os.read(0, MAX_EVENT_BYTES)
-        if not block:
-            return event, True
-        event += block
+    with suppress(OSError):  # Then the caller's attempt to read the rest reports the error.
+        while (
+            len(event) <= MAX_EVENT_BYTES
+            and select.select([0], [], [], max(0.0, deadline - time.monotonic()))[0]
+        ):
+            block = os.read(0, MAX_EVENT_BYTES)
+            if not block:
+                return event, True
+            event += block
     return event, False
 
 
@@ -65,9 +71,9 @@ def answer_by_daemon(event: bytes) -> bool:
         event: the JSON text of the event.
     """
     deadline = time.monotonic() + ANSWER_SECONDS
-    directory = "".join(f"%{byte:02X}" for byte in os.fsencode(os.path.realpath(".")))
     try:
         path = _find_socket()
+        directory = "".join(f"%{byte:02X}" for byte in os.fsencode(os.path.realpath(".")))
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ANSWER_SECONDS)
             connection.connect(path)
@@ -75,10 +81,10 @@ def answer_by_daemon(event: bytes) -> bool:
             _send(connection, f"/hook?directory={directory}", event)
             answer, name = _receive(connection, deadline)
             print(answer, flush=True)
-            with suppress(OSError):  # Then the session may receive the entries again.
+            with suppress(*_FAILURES):  # Then the session may receive the entries again.
                 _send(connection, "/hook/confirm", b"", f"X-Muniment-Answer: {name}\r\n")
                 _receive(connection, deadline + ANSWER_SECONDS)
-    except (_DaemonUnavailable, OSError, ValueError, RecursionError):
+    except _FAILURES:
         return False
     return True
 

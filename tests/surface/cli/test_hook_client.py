@@ -123,28 +123,32 @@ def announce(base, path):
         announcement.unlink()
 
 
-def answer_once(listener, answer, received):
+def answer_client(listener, answers, received):
     try:
         connection, _ = listener.accept()
     except OSError:  # The test ends without a request.
         return
     with connection:
-        received += connection.recv(1 << 16)
-        if answer is None:
-            connection.recv(1 << 16)  # Until the client ends.
-        else:
-            with suppress(ConnectionError):  # The client ends before it has read a too long answer.
-                connection.sendall(answer)
+        for answer in answers:
+            received += connection.recv(1 << 16)
+            if answer is None:
+                connection.recv(1 << 16)  # Until the client ends.
+            else:
+                with suppress(ConnectionError):  # The client ends before it has read a too long answer.
+                    connection.sendall(answer)
 
 
 @contextmanager
-def run_fake_daemon(base, answer):
-    """Announce a daemon that gives one answer; return the announcement and the bytes that it receives."""
+def run_fake_daemon(base, *answers):
+    """Announce a daemon that gives some answers to one client.
+
+    Return the announcement and the bytes that the daemon receives.
+    """
     path, received = base / "home" / "fake.sock", bytearray()
     with closing(socket.socket(socket.AF_UNIX)) as listener, announce(base, path) as announcement:
         listener.bind(str(path))
         listener.listen()
-        thread = threading.Thread(target=answer_once, args=(listener, answer, received))
+        thread = threading.Thread(target=answer_client, args=(listener, answers, received))
         thread.start()
         try:
             yield announcement, received
@@ -159,6 +163,53 @@ def test_hook_answers_itself_if_the_daemon_misbehaves(base, kind):
     with run_fake_daemon(base, WRONG_ANSWERS[kind]) as (_, received):
         assert FACT in send(base, start(kind))
         assert b"SessionStart" in received
+
+
+@pytest.mark.parametrize("kind", [kind for kind, answer in WRONG_ANSWERS.items() if answer])
+def test_answer_is_printed_once_if_its_confirmation_fails(base, kind):
+    answer = b'HTTP/1.1 200 OK\r\nX-Muniment-Answer: a\r\nContent-Length: 7\r\n\r\n{"a":1}'
+    with run_fake_daemon(base, answer, WRONG_ANSWERS[kind]) as (_, received):
+        assert run_hook(base, start(f"unconfirmed {kind}")) == b'{"a":1}\n'
+        assert b"/hook/confirm" in received
+
+
+def test_invalid_name_of_an_answer_causes_no_second_answer(base):
+    answer = b'HTTP/1.1 200 OK\r\nX-Muniment-Answer: \xe9\r\nContent-Length: 7\r\n\r\n{"a":1}'
+    with run_fake_daemon(base, answer):
+        assert run_hook(base, start("invalid name")) == b'{"a":1}\n'
+
+
+def test_daemon_uses_the_workspace_that_an_event_of_cursor_names(base):
+    other = base / "other"
+    (other / ".git").mkdir(parents=True)
+    process = launch(
+        base, "remember", "In this repository, run the tests with pnpm", "--workspace", str(other)
+    )
+    process.communicate(timeout=SECONDS)
+    event = make_event("cursor", "start", session="workspace", workspace_roots=[str(other)])
+    with start_daemon_process(base):
+        output = run_hook(base, event)
+        assert (b"with pnpm" in output, is_of_daemon(output)) == (True, True)
+        assert b"with pnpm" not in run_hook(base, start("without workspace"))
+
+
+@pytest.mark.parametrize("place", ["deleted directory", "unreadable input"])
+def test_hook_answers_with_exit_code_0_in_an_unusual_place(base, tmp_path, place):
+    command = {"deleted directory": 'rmdir "$PWD"; exec "$@"', "unreadable input": 'exec "$@" 0>/dev/null'}
+    line = ["sh", "-c", command[place], "sh", sys.executable, "-m", "muniment", "recall", "--hook"]
+    path = os.pathsep.join(filter(None, sys.path))
+    variables = {"HOME": str(base), "MUNIMENT_HOME": str(base / "home"), "PYTHONPATH": path, "PATH": "/bin"}
+    (tmp_path / "place").mkdir()
+    done = subprocess.run(
+        line,
+        input=json.dumps(start(place)).encode(),
+        cwd=tmp_path / "place",
+        env=variables,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"{}\n")
+    assert done.stderr.startswith(b"nothing was recalled: ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")

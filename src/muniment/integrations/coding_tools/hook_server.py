@@ -1,6 +1,7 @@
 """Answer the events of coding tools in the daemon, for `muniment.cli.hook_client`.
 
-- D1. Only the owner may send events. The answer is that of `muniment recall --hook` in the same directory.
+- D1. Only the owner may send events. The answer is that of `muniment recall --hook` in the same directory, or
+  in the workspace that the event names.
 - D2. The entries of an answer are recorded only after the client has confirmed that it printed the answer.
 - D3. At most `MAX_MEMORIES` memories are open, and at most `MAX_UNCONFIRMED` answers wait for a confirmation;
   the oldest ones are dropped.
