@@ -117,6 +117,8 @@ def search_memory(
     options: HookOptions,
     deadline: Deadline,
     injected: Collection[EntryKey] = (),
+    *,
+    needs_entry: bool = True,
 ) -> Recalled:
     """Return the entries that help with a query; after an error, an empty result that contains the error.
 
@@ -126,6 +128,7 @@ def search_memory(
         options: the limits, the ids to exclude, and the scope.
         deadline: the time limit.
         injected: further versions of entries to exclude.
+        needs_entry: whether a budget without room for one entry is an error.
     """
     return recaller.recall(
         query,
@@ -134,7 +137,7 @@ def search_memory(
         limit=options.limit,
         budget=options.budget,
         deadline=deadline,
-        needs_entry=True,
+        needs_entry=needs_entry,
     )
 
 
@@ -272,7 +275,9 @@ class _EventAnswerer:
         remaining = MAX_HOOK_TOKENS - recaller.count("\n".join(filter(None, before)))
         limited = options._replace(budget=min(options.budget, remaining))
         has = {*self._read_injected(), *self._injected}
-        recalled = search_memory(recaller, prompt, limited, self._deadline, has)
+        recalled = search_memory(
+            recaller, prompt, limited, self._deadline, has, needs_entry=options.budget <= remaining
+        )
         if recalled.error is not None:
             raise recalled.error
         self._injected += recalled.keys
