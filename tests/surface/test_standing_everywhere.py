@@ -218,3 +218,23 @@ def test_attack_of_lower_trust_is_never_an_instruction(poisoned, surface):
         assert len(set(re.findall(r"canary\d+", inside))) > 10
         assert {"agent", "workspace"} <= set(re.findall(r"^- \[(\w+) ", inside, re.MULTILINE))
         assert "external " not in inside
+
+
+@pytest.mark.parametrize("trust", [Trust.AGENT, Trust.WORKSPACE])
+def test_many_entries_of_lower_trust_do_not_displace_owner(tmp_path, trust):
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    options = {"home": tmp_path / "home", "policy": write_policy(tmp_path, require='"none"')}
+    rule = "The user always prefers pnpm to npm in this project; never use rule {} without a test. "
+    with closing(muniment.open(tmp_path / "work", in_process=True, **options)) as memory:
+        memory.remember("Met Anna at the museum", scope="project")  # Creates the scopes.
+        bench = RecallBench(memory.context)
+        for number in range(160):
+            text = format_entry(rule.format(number) * 3)
+            if trust is Trust.AGENT:
+                bench.commit(f"user/a{number}.md", text, trust=trust)
+            else:
+                bench.write_files(f"project/pinned/a{number}.md", text)
+        bench.commit("user/english.md", format_entry(OWNER_FACT))
+        outside, inside = split_by_marks(memory.standing_context().text)
+    assert OWNER_FACT in outside
+    assert bool(re.search(r"^- \[workspace ", inside, re.MULTILINE)) == (trust is Trust.WORKSPACE)

@@ -15,6 +15,8 @@ occasion is not a standing fact, even if there is room: a recall finds it.
 - N2. An entry of trust `external`, and an unpinned one of trust `agent`, is only counted in the index. A
   topic is named only if it has entries of the owner or the workspace.
 - N3. The text takes at most the budget.
+- N4. Entries of lower trust do not displace those of the owner, however many there are. Of each lower trust,
+  at most `_MAX_READ_OF_TRUST` entries are read. In the text, they take at most half of the budget together.
 
 Attacked in tests/surface/test_standing_everywhere.py and tests/surface/cli/test_hook.py. The script
 benchmarks/standing.py measures how many useful facts the text has.
@@ -25,7 +27,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Final, NamedTuple
@@ -38,20 +40,25 @@ from muniment.files import load_package_tables
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.names import Trust
 from muniment.kernel.path import fold
-from muniment.recall.block import build_standing_block
+from muniment.recall.block import MAX_STANDING_CHARS, Count, build_standing_block
 from muniment.recall.context import GLOBAL_SCOPE
 from muniment.recall.reading import ReadEntry
 from muniment.recall.recaller import Recaller
 from muniment.recall.root_reader import RootReader
 from muniment.recall.search import DISPLAYABLE_IN_ROOTS, HIT_COLUMNS, Hit, build_hit
-from muniment.types import Recalled
+from muniment.types import Recalled, RecalledEntry
 from muniment.types.keys import EntryKey, RootKey
 
 MAX_CANDIDATES: Final = 5_000
-"""Maximum number of entries whose rows are compared: pinned ones, then `feedback`, then the newest."""
+"""Maximum number of entries whose rows are compared: those of the owner come first, of these the pinned ones,
+then `feedback`, then the newest.
+"""
 
 _MAX_READ: Final = 150
 """Maximum number of entries that are read from their files."""
+
+_MAX_READ_OF_TRUST: Final = 50
+"""Maximum number of these entries that have the same trust, if it is lower than `owner`."""
 
 _MIN_SCORE: Final = 0.3
 """Minimum score of a standing fact that is not pinned."""
@@ -77,8 +84,8 @@ _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 _CANDIDATE_ROWS: Final = f"""
     SELECT {HIT_COLUMNS}, entry.type, entry.description, entry.sort FROM entry
     WHERE {DISPLAYABLE_IN_ROOTS} AND (entry.ends IS NULL OR entry.ends >= ?) AND entry.trust <> 'external'
-    ORDER BY entry.sort LIKE '{PINNED_FOLDER}/%' DESC, entry.type = 'feedback' DESC, entry.mtime_ns DESC,
-        entry.rel
+    ORDER BY entry.trust = 'owner' DESC, entry.sort LIKE '{PINNED_FOLDER}/%' DESC,
+        entry.type = 'feedback' DESC, entry.mtime_ns DESC, entry.rel
     LIMIT {MAX_CANDIDATES}
 """  # noqa: S608  constants of this package
 
@@ -124,14 +131,14 @@ def read_standing(
         now = recaller.now
 
         def find_hits() -> list[Hit]:
-            return [each.hit for each in _rank_candidates(recaller, reader, now, deadline)]
+            return _select_hits(_rank_candidates(recaller, reader, now, deadline))
 
         readings = reader.find_and_read(find_hits, _MAX_READ).readings
         chosen = [part for each in readings if (part := _select_part(each)) is not None]
         new = [each for each in chosen if each.hit.key not in exclude]
         if not new and exclude:
             return Recalled()
-        entries = recaller.build_entries(new, reader)
+        entries = _limit_lower_trust(recaller.build_entries(new, reader), recaller.count, budget // 2)
         index = _build_index(recaller, reader, now, deadline, {each.hit.key for each in chosen})
         return build_standing_block(entries, index, budget, create_fence_token(), recaller.count)
 
@@ -182,6 +189,28 @@ def _rank_candidates(
         if (is_first or score >= _MIN_SCORE) and reader.can_display(hit.key.root, hit.key.rel):
             found.append(_Candidate(hit, is_first, score))
     return sorted(found, key=lambda each: (not each.is_pinned, -each.score))
+
+
+def _select_hits(candidates: Sequence[_Candidate]) -> list[Hit]:
+    """Return the entries to read, with at most `_MAX_READ_OF_TRUST` of each lower trust."""
+    found: list[Hit] = []
+    counts = Counter[str]()
+    for each in candidates:
+        counts[each.hit.trust] += 1
+        if each.hit.trust == Trust.OWNER or counts[each.hit.trust] <= _MAX_READ_OF_TRUST:
+            found.append(each.hit)
+    return found
+
+
+def _limit_lower_trust(entries: Sequence[RecalledEntry], count: Count, budget: int) -> list[RecalledEntry]:
+    """Return the entries of the owner, and as many of the first other ones as take at most a budget."""
+    found: list[RecalledEntry] = []
+    for each in entries:
+        if each.trust is not Trust.OWNER:
+            budget -= count(each.text[:MAX_STANDING_CHARS])
+        if each.trust is Trust.OWNER or budget >= 0:
+            found.append(each)
+    return found
 
 
 def _select_part(reading: ReadEntry) -> ReadEntry | None:

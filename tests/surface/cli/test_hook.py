@@ -137,7 +137,9 @@ def test_poisoned_entries_are_no_instructions(send, roots, home):
 def test_prompt_with_full_standing_context_is_answered(cli, send, monkeypatch):
     """The standing context leaves no room for an entry; the next prompt finds it."""
     monkeypatch.setenv("MUNIMENT_STANDING_TOKENS", "3300")
-    rules = [f"Never use {word}, and always prefer the other one. " * 8 for word in "abcdefghijklmnopqrstuvwx"]
+    rules = [
+        f"Never use {word}, and always prefer the other one. " * 8 for word in "abcdefghijklmnopqrstuvwx"
+    ]
     for fact in (*rules, *(f"Never use the option {number}" for number in range(30)), STAGING):
         assert cli("remember", fact).exit_code == 0
     first = send("gemini-cli", "prompt", prompt=QUESTION)
