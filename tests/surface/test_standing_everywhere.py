@@ -18,6 +18,7 @@ from kit.cli.commands import run_in_process
 from kit.cli.tool_events import get_injected_text, make_event
 from kit.locations import FACTS
 from kit.mcp import make_server, read_text, run_with_client
+from kit.policy.files import format_rule
 from kit.recall.contexts import RecallBench
 from kit.server.process import BASE, write_policy
 from kit.server.raw import start_local_daemon
@@ -238,3 +239,20 @@ def test_many_entries_of_lower_trust_do_not_displace_owner(tmp_path, trust):
         outside, inside = split_by_marks(memory.standing_context().text)
     assert OWNER_FACT in outside
     assert bool(re.search(r"^- \[workspace ", inside, re.MULTILINE)) == (trust is Trust.WORKSPACE)
+
+
+def test_index_does_not_count_entries_that_the_policy_hides(tmp_path):
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    policy = write_policy(tmp_path, require='"none"')
+    options = {"home": tmp_path / "home", "policy": policy, "in_process": True}
+    with closing(muniment.open(tmp_path / "work", **options)) as memory:
+        memory.remember("The user likes dark mode in all editors", scope="project")  # Creates the scopes.
+        for number, topic in enumerate(["private", "health", "health"]):
+            text = format_entry(f"Met the doctor {number} yesterday").replace("feedback", "user")
+            RecallBench(memory.context).commit(f"user/{topic}/note{number}.md", text, trust=Trust.AGENT)
+        assert "user: 3 entries" in memory.standing_context(TOKENS).text
+    hidden = format_rule("deny", "private", ["read", "list"], ["/user/private/**"])
+    policy.write_text(f"{policy.read_text()}\n{hidden}")
+    with closing(muniment.open(tmp_path / "work", **options)) as memory:
+        text = memory.standing_context(TOKENS).text
+    assert "user: 2 entries" in text

@@ -38,7 +38,7 @@ from muniment.content.gates import clean_line
 from muniment.content.markdown import create_fence_token
 from muniment.files import load_package_tables
 from muniment.kernel.cancel import Deadline
-from muniment.kernel.names import Trust
+from muniment.kernel.names import RelPath, Trust
 from muniment.kernel.path import fold
 from muniment.recall.block import MAX_STANDING_CHARS, Count, build_standing_block
 from muniment.recall.context import GLOBAL_SCOPE
@@ -90,8 +90,8 @@ _CANDIDATE_ROWS: Final = f"""
 """  # noqa: S608  constants of this package
 
 _TOPIC_ROWS: Final = f"""
-    SELECT entry.root, entry.topic, count(*), sum(entry.trust IN ('owner', 'workspace')) FROM entry
-    WHERE {DISPLAYABLE_IN_ROOTS} GROUP BY entry.root, entry.topic
+    SELECT entry.root, entry.rel, entry.topic, entry.trust IN ('owner', 'workspace') FROM entry
+    WHERE {DISPLAYABLE_IN_ROOTS}
 """  # noqa: S608  constants of this package
 
 
@@ -122,7 +122,7 @@ def read_standing(
         exclude: versions of entries that the session already has. If all entries are excluded, the text is
             empty.
 
-    Cost: a scan of the rows, some 20 µs for each, and reading up to 150 files.
+    Cost: a scan of the rows, some 30 µs for each, and reading up to 150 files.
     """
 
     def work(reader: RootReader) -> Recalled:
@@ -226,14 +226,21 @@ def _select_part(reading: ReadEntry) -> ReadEntry | None:
 def _build_index(
     recaller: Recaller, reader: RootReader, now: str, deadline: Deadline, chosen: Collection[EntryKey]
 ) -> str:
-    """Return a line with the number of the other entries, by scope and topic; may be empty."""
+    """Return a line with the number of the other entries, by scope and topic; may be empty.
+
+    Entries that the policy hides from models are not counted.
+    """
     rows = recaller.catalog.rows(_TOPIC_ROWS, (json.dumps(list(reader.keys)), now), deadline=deadline)
+    entries, trusted = Counter[tuple[RootKey, str]](), set[tuple[RootKey, str]]()
+    for root, rel, topic, is_trusted in rows:
+        if reader.can_display(RootKey(root), RelPath(rel)):
+            entries[RootKey(root), topic] += 1
+            trusted |= {(RootKey(root), topic)} if is_trusted else set()
+    entries.subtract((key.root, key.rel.rpartition("/")[0]) for key in chosen)
     left: dict[RootKey, Counter[str]] = {}
-    taken = Counter((key.root, key.rel.rpartition("/")[0]) for key in chosen)
-    for root, topic, entries, trusted in rows:
-        count = entries - taken[RootKey(root), topic]
-        name = shorten(clean_line(topic.partition("/")[0]), _TOPIC_CHARS) if trusted else ""
-        left.setdefault(RootKey(root), Counter())[name] += count
+    for (root, topic), count in entries.items():
+        name = shorten(clean_line(topic.partition("/")[0]), _TOPIC_CHARS) if (root, topic) in trusted else ""
+        left.setdefault(root, Counter())[name] += count
     parts = [
         f"{reader.get_scope(root)}: {', '.join(_format_topics(topics))}"
         for root, topics in left.items()
