@@ -80,7 +80,7 @@ def answer_by_daemon(event: bytes) -> bool:
             _check_peer(connection)
             _send(connection, f"/hook?directory={directory}", event)
             answer, name = _receive(connection, deadline)
-            print(answer, flush=True)
+            print(json.dumps(answer, separators=(",", ":")), flush=True)  # ASCII, for every encoding.
             with suppress(*_FAILURES):  # Then the session may receive the entries again.
                 _send(connection, "/hook/confirm", b"", f"X-Muniment-Answer: {name}\r\n")
                 _receive(connection, deadline + ANSWER_SECONDS)
@@ -129,7 +129,7 @@ def _send(connection: socket.socket, target: str, body: bytes, header: str = "")
     connection.sendall(head.encode("ascii") + body)
 
 
-def _receive(connection: socket.socket, deadline: float) -> tuple[str, str]:
+def _receive(connection: socket.socket, deadline: float) -> tuple[dict[str, object], str]:
     """Return the JSON object in a response, and the name of the answer.
 
     Raises:
@@ -150,6 +150,7 @@ def _receive(connection: socket.socket, deadline: float) -> tuple[str, str]:
         data += block
         if not block or len(data) > MAX_ANSWER_BYTES:
             raise _DaemonUnavailable
-    if lines[0].split(" ")[1:2] != ["200"] or not isinstance(json.loads(body), dict):
+    document = json.loads(body)
+    if lines[0].split(" ")[1:2] != ["200"] or not isinstance(document, dict):
         raise _DaemonUnavailable
-    return body.decode(), headers.get("x-muniment-answer", "")
+    return document, headers.get("x-muniment-answer", "")

@@ -596,7 +596,7 @@ async def _load_hooks(call: Call) -> Any:
     )
     call.core.require_open()
     if call.core.hooks is None:
-        call.core.hooks = loaded.HookServer(call.core.settings)
+        call.core.hooks = loaded.HookServer(call.core.settings.home)
     return call.core.hooks
 
 

@@ -50,7 +50,7 @@ def is_of_daemon(output):
     """Return whether a daemon wrote an answer that is not empty: only its JSON has no spaces."""
     answer = json.loads(output)
     assert answer, "an empty answer does not show who wrote it"
-    return output.strip() == json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+    return output.strip() == json.dumps(answer, separators=(",", ":")).encode()
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +109,33 @@ def test_hook_with_own_settings_does_not_use_the_daemon(base):
         assert send(base, start("own"), MUNIMENT_STANDING="off") == ""
         output = run_hook(base, start("own"), MUNIMENT_STANDING_TOKENS="900")
         assert (FACT.encode() in output, is_of_daemon(output)) == (True, False)
+
+
+def test_daemon_answers_by_the_present_configuration(base):
+    configuration = base / "home" / "config.toml"
+    with start_daemon_process(base):
+        assert FACT in send(base, start("on"))
+        configuration.write_text('standing = "off"\n')
+        try:
+            assert send(base, start("off")) == ""
+        finally:
+            configuration.unlink()
+        assert FACT in send(base, start("on again"))
+
+
+def test_daemon_does_not_answer_by_its_own_options(base, tmp_path):
+    (tmp_path / "other").mkdir(mode=0o700)
+    with start_daemon_process(base, "--root", f"user={tmp_path / 'other'}"):
+        output = run_hook(base, start("options"))
+        assert (FACT in output.decode(), is_of_daemon(output)) == (True, True)
+
+
+def test_answer_of_daemon_is_valid_json_in_every_encoding(base):
+    answer = '{"a":"na\xefve \U0001f427"}'.encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer)
+    with run_fake_daemon(base, head + answer):
+        output = run_hook(base, start("encoding"), PYTHONIOENCODING="ascii")
+    assert json.loads(output) == json.loads(answer)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Answer the events of coding tools in the daemon, for `muniment.cli.hook_client`.
 
 - D1. Only the owner may send events. The answer is that of `muniment recall --hook` in the same directory, or
-  in the workspace that the event names.
+  in the workspace that the event names. It depends on the present configuration, and not on options and
+  variables of the daemon.
 - D2. The entries of an answer are recorded only after the client has confirmed that it printed the answer.
 - D3. At most `MAX_MEMORIES` memories are open, and at most `MAX_UNCONFIRMED` answers wait for a confirmation;
   the oldest ones are dropped.
@@ -33,9 +34,10 @@ from muniment.integrations.coding_tools.hook import (
     find_workspace,
 )
 from muniment.kernel.cancel import Deadline
+from muniment.names import HOME_VARIABLE
 from muniment.opening import create_recaller, open_context
 from muniment.operations.job_context import JobContext
-from muniment.settings import Settings
+from muniment.settings import Settings, read_settings
 from muniment.workspaces.projects import find_project
 
 MAX_MEMORIES: Final = 8
@@ -49,11 +51,12 @@ class HookServer:
     """Answers events for any directory of this user. Belongs to one event loop; close it when done.
 
     Args:
-        settings: the settings of the daemon.
+        home: the home of the daemon.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._settings: Settings | None = None
         self._thread = ThreadPoolExecutor(1, "hook")
         self._memories: OrderedDict[str, tuple[HookMemory, ExitStack]] = OrderedDict()
         self._unconfirmed: OrderedDict[str, Callable[[], None]] = OrderedDict()
@@ -88,9 +91,12 @@ class HookServer:
     def close(self) -> None:
         """Wait for the running answer, and close all memories."""
         self._thread.shutdown()
-        for _, opened in self._memories.values():
+        self._close_memories()
+
+    def _close_memories(self) -> None:
+        while self._memories:
+            _, (_, opened) = self._memories.popitem()
             opened.close()
-        self._memories.clear()
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -104,7 +110,11 @@ class HookServer:
         """Return the memory of a directory; open it if it is not open or not current."""
         if not path.is_absolute():
             raise BadArguments(f"invalid directory {printable(str(path))!r}; use an absolute path")
-        key = find_project(self._settings.home, path).key
+        settings = read_settings({HOME_VARIABLE: str(self._home)})
+        if settings != self._settings:
+            self._close_memories()
+            self._settings = settings
+        key = find_project(settings.home, path).key
         if key in self._memories:
             memory, opened = self._memories.pop(key)
             if _is_current(memory.context):
@@ -113,7 +123,7 @@ class HookServer:
             opened.close()
         with ExitStack() as resources:
             context = resources.enter_context(
-                closing(open_context(self._settings, path, create=False, is_reader=True))
+                closing(open_context(settings, path, create=False, is_reader=True))
             )
             recaller = resources.enter_context(closing(create_recaller(context)))
             memory = HookMemory(context, recaller)
