@@ -10,6 +10,7 @@ import gc
 import io
 import os
 import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -68,17 +69,22 @@ def _answer_hook_by_daemon() -> None:
     """
     from muniment.cli.hook_client import answer_by_daemon, read_event
 
+    start = time.monotonic()
     event, is_complete = read_event()
     if is_complete and answer_by_daemon(event):
         sys.exit(0)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(_ReplayedInput(event)))
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(_ReplayedInput(event, time.monotonic() - start)))
 
 
 class _ReplayedInput(io.RawIOBase):
-    """Standard input, beginning with bytes that were already read from it."""
+    """Standard input, beginning with bytes that were already read from it.
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    Attributes:
+        seconds: the time that was already spent on the event.
+    """
+
+    def __init__(self, data: bytes, seconds: float) -> None:
+        self._data, self.seconds = data, seconds
 
     def readable(self) -> bool:
         """Return True."""

@@ -139,10 +139,12 @@ def _respond_to_hook(flags: MemoryFlags, options: HookOptions) -> int:
         finally:
             ready.set()
 
-    end = time.monotonic() + HOOK_SECONDS
+    # A client of the daemon may have waited before.
+    seconds = HOOK_SECONDS - getattr(getattr(sys.stdin.buffer, "raw", None), "seconds", 0.0)
+    end = time.monotonic() + seconds
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    is_ready = ready.wait(HOOK_SECONDS)
+    is_ready = ready.wait(seconds)
     found = answers[:1]
     if not found:
         if not reasons:

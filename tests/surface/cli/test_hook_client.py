@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing, contextmanager, suppress
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from kit.cli.process import SECONDS, launch
 from kit.cli.tool_events import get_injected_text, make_event
 from kit.server.process import start_daemon_process
+from muniment.integrations.coding_tools.hook import HOOK_SECONDS
 
 FACT = "Answer in British English"
 STAGING = "Staging runs on Postgres 16 behind pgbouncer, since the move of the database"
@@ -136,6 +138,22 @@ def test_answer_of_daemon_is_valid_json_in_every_encoding(base):
     with run_fake_daemon(base, head + answer):
         output = run_hook(base, start("encoding"), PYTHONIOENCODING="ascii")
     assert json.loads(output) == json.loads(answer)
+
+
+def measure_answer(base, *, is_input_open):
+    """Return the seconds until the hook answers, with an empty input that is open or closed."""
+    start = time.monotonic()
+    process = launch(base, "recall", "--hook")
+    if not is_input_open:
+        process.stdin.close()
+    with process:
+        assert process.stdout.readline() == b"{}\n"
+        return time.monotonic() - start
+
+
+def test_input_that_stays_open_delays_answer_by_4_seconds(base):
+    delay = measure_answer(base, is_input_open=True) - measure_answer(base, is_input_open=False)
+    assert delay < HOOK_SECONDS + 0.7
 
 
 @contextmanager
