@@ -11,6 +11,7 @@ import pytest
 
 from kit.git import create_repository
 from kit.memories import take_snapshot, write_file
+from kit.privileges import enforce_file_modes
 from muniment.integrations.coding_tools import own_memory
 
 SECRET = "s3cret-of-me"
@@ -283,6 +284,19 @@ def test_too_many_notes_are_not_parsed(run, monkeypatch, limit):
 
 
 @pytest.mark.usefixtures("projects")
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "/dev/null/x", "x" * 5_000])
+def test_invalid_path_of_moved_memory_is_ignored(run, user, projects, path):
+    write_file(user, ".claude/settings.json", json.dumps({"autoMemoryDirectory": path}))
+    assert len(get_own_memory(run, "claude-code")["sources"]) == len(projects)
+
+
+def test_unreadable_folder_of_a_project_is_ignored(run, user, projects):
+    (user / ".claude/projects/closed").mkdir(mode=0)
+    with enforce_file_modes():
+        found = get_own_memory(run, "claude-code")
+    assert len(found["sources"]) == len(projects)
+
+
 def test_remove_does_not_mention_own_memory(run):
     run("setup", "claude-code", "--yes")
     assert "own memory" not in run("setup", "claude-code", "--remove", "--yes").stdout

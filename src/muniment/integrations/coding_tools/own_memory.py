@@ -243,8 +243,16 @@ def _find_paths(directory: Path, location: _Location) -> Iterator[tuple[Path, Pa
         if name == "*":
             paths = [(child, child) for path, _ in paths for child in _list_folders(path, MAX_PROJECTS)]
         else:
-            paths = [(path / name, project) for path, project in paths if not (path / name).is_symlink()]
-    yield from ((path, project) for path, project in paths if path.exists())
+            paths = [(path / name, project) for path, project in paths if _is_file_or_folder(path / name)]
+    yield from paths
+
+
+def _is_file_or_folder(path: Path) -> bool:
+    """Return whether a file or folder exists at a path. False for a link, and if the path cannot be read."""
+    try:
+        return not stat.S_ISLNK(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _read_notes(path: Path, location: _Location, project: Path | None) -> NoteSource | None:
@@ -261,7 +269,7 @@ def _read_notes(path: Path, location: _Location, project: Path | None) -> NoteSo
         if count > MAX_FILES:
             return NoteSource(path, location.format, project is not None, workspace, MAX_FILES, None)
         source = read_source(path, location.format) if count else None
-    except (OSError, ConfigInvalid):
+    except (OSError, ValueError, ConfigInvalid):  # ValueError: a setting is not a valid path.
         return None
     if source is None or (location.needs_heading and not _has_heading(source.files.values())):
         return None
