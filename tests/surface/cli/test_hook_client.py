@@ -13,7 +13,8 @@ import pytest
 
 from kit.cli.process import SECONDS, launch
 from kit.cli.tool_events import get_injected_text, make_event
-from kit.server.process import start_daemon_process
+from kit.policy.files import format_rule
+from kit.server.process import start_daemon_process, write_policy
 from muniment.integrations.coding_tools.hook import HOOK_SECONDS
 
 FACT = "Answer in British English"
@@ -123,6 +124,19 @@ def test_daemon_answers_by_the_present_configuration(base):
         finally:
             configuration.unlink()
         assert FACT in send(base, start("on again"))
+
+
+def test_daemon_answers_by_the_present_policy(base, tmp_path):
+    policy, configuration = write_policy(tmp_path), base / "home" / "config.toml"
+    configuration.write_text(f"policy = {json.dumps(str(policy))}\n")
+    try:
+        with start_daemon_process(base):
+            assert FACT in send(base, start("before"))
+            denial = format_rule("deny", "hidden-user", ["read", "list"], ["/user/**"])
+            policy.write_text(f"{policy.read_text()}\n{denial}")
+            assert FACT not in send(base, start("after"))
+    finally:
+        configuration.unlink()
 
 
 def test_daemon_does_not_answer_by_its_own_options(base, tmp_path):

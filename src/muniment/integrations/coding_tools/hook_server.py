@@ -1,8 +1,8 @@
 """Answer the events of coding tools in the daemon, for `muniment.cli.hook_client`.
 
 - D1. Only the owner may send events. The answer is that of `muniment recall --hook` in the same directory, or
-  in the workspace that the event names. It depends on the present configuration, and not on options and
-  variables of the daemon.
+  in the workspace that the event names. It depends on the present configuration and policy, and not on
+  options and variables of the daemon.
 - D2. The entries of an answer are recorded only after the client has confirmed that it printed the answer.
 - D3. At most `MAX_MEMORIES` memories are open, and at most `MAX_UNCONFIRMED` answers wait for a confirmation;
   the oldest ones are dropped.
@@ -37,7 +37,7 @@ from muniment.kernel.cancel import Deadline
 from muniment.names import HOME_VARIABLE
 from muniment.opening import create_recaller, open_context
 from muniment.operations.job_context import JobContext
-from muniment.settings import Settings, read_settings
+from muniment.settings import Settings, load_configured_policy, read_settings
 from muniment.workspaces.projects import find_project
 
 MAX_MEMORIES: Final = 8
@@ -116,10 +116,11 @@ class HookServer:
             self._settings = settings
         key = find_project(settings.home, path).key
         if key in self._memories:
-            memory, opened = self._memories.pop(key)
-            if _is_current(memory.context):
-                self._memories[key] = memory, opened
+            memory, opened = self._memories[key]
+            if _is_current(memory.context, settings):
+                self._memories.move_to_end(key)
                 return memory
+            del self._memories[key]
             opened.close()
         with ExitStack() as resources:
             context = resources.enter_context(
@@ -134,10 +135,11 @@ class HookServer:
         return memory
 
 
-def _is_current(context: JobContext) -> bool:
-    """Return whether all scopes have a directory, and no directory was replaced since it was opened."""
+def _is_current(context: JobContext, settings: Settings) -> bool:
+    """Return whether the policy is unchanged, all scopes have a directory, and no directory was replaced."""
     try:
         context.select_scopes(None)
     except PathEscape:
         return False
-    return len(context.roots) == len(context.policy.scopes)
+    is_policy_same = load_configured_policy(settings).policy.digest == context.policy.digest
+    return is_policy_same and len(context.roots) == len(context.policy.scopes)
