@@ -145,3 +145,11 @@ def test_prompt_with_full_standing_context_is_answered(cli, send, monkeypatch):
     first = send("gemini-cli", "prompt", prompt=QUESTION)
     assert first.count("- Never use") > 20
     assert (first + send("gemini-cli", "prompt", prompt=QUESTION)).count(STAGING) == 1
+
+
+@pytest.mark.usefixtures("memory")
+def test_prompt_with_many_openings_of_hook_text_is_answered(send):
+    """`send` checks that the hook did not exceed its time limit."""
+    assert STAGING in send("gemini-cli", "prompt", prompt="<hook_context>" * 50_000 + QUESTION)
+    repeated = "<hook_context>a</hook_context>" * 20_000
+    assert STAGING in send("gemini-cli", "prompt", session="t", prompt=f"{repeated}<hook_context>{QUESTION}")
