@@ -238,20 +238,6 @@ def test_invalid_name_of_an_answer_causes_no_second_answer(base):
         assert run_hook(base, start("invalid name")) == b'{"a":1}\n'
 
 
-def test_daemon_uses_the_workspace_that_an_event_of_cursor_names(base):
-    other = base / "other"
-    (other / ".git").mkdir(parents=True)
-    process = launch(
-        base, "remember", "In this repository, run the tests with pnpm", "--workspace", str(other)
-    )
-    process.communicate(timeout=SECONDS)
-    event = make_event("cursor", "start", session="workspace", workspace_roots=[str(other)])
-    with start_daemon_process(base):
-        output = run_hook(base, event)
-        assert (b"with pnpm" in output, is_of_daemon(output)) == (True, True)
-        assert b"with pnpm" not in run_hook(base, start("without workspace"))
-
-
 @pytest.mark.parametrize("place", ["deleted directory", "unreadable input"])
 def test_hook_answers_with_exit_code_0_in_an_unusual_place(base, tmp_path, place):
     command = {"deleted directory": 'rmdir "$PWD"; exec "$@"', "unreadable input": 'exec "$@" 0>/dev/null'}

@@ -212,7 +212,7 @@ def test_reads_of_disconnected_clients_free_owner_capacity(daemon, monkeypatch):
         return [], None
 
     def has_waiting():
-        return bool(daemon.core.read_slots.waiting)
+        return bool(daemon.core.read_slots._released._waiters)
 
     monkeypatch.setattr("muniment.integrations.mcp.server.list_resources", list_slowly)
     headers = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
