@@ -27,10 +27,10 @@ from muniment.kernel.change import read_proposal
 from muniment.kernel.names import Scope, Trust
 from muniment.policy.load import load_policy
 from muniment.store.commit import CommitOptions, commit
+from muniment.store.index_upkeep import rebuild_index
 from muniment.store.ledger import Run
 from muniment.store.state import State
 from muniment.store.trust import build_constant_rule, generate_ulid
-from muniment.store.upkeep import rebuild_index
 
 SIZES = (10, 100, 1_000, 10_000)
 ROUNDS = 60

@@ -78,8 +78,8 @@ from muniment.recall.excerpt import cut_excerpt
 from muniment.recall.query import read_query
 from muniment.recall.stems import Stemmer
 from muniment.store.index import IndexRow, format_entry_line, is_generated, is_replaceable
+from muniment.store.index_upkeep import rebuild_index
 from muniment.store.rows import build_columns
-from muniment.store.upkeep import rebuild_index
 
 PROSE: Final = "The user prefers dark mode in all editors and runs make with eight jobs on the build host. "
 UNITS: Final = {

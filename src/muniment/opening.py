@@ -30,8 +30,8 @@ from muniment.settings import (
     read_api_key,
 )
 from muniment.store.ledger import move_root
+from muniment.store.recovery import recover_roots
 from muniment.store.state import LEDGER_NAME, State, is_writable
-from muniment.store.upkeep import recover_roots
 from muniment.workspaces.projects import (
     Binding,
     find_project,

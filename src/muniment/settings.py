@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -270,6 +269,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from None
+    import tomllib
+
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigInvalid(f"{path} is larger than {MAX_CONFIG_BYTES} bytes; shorten it")
     try:

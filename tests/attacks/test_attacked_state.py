@@ -14,13 +14,13 @@ from kit.store.processes import assert_dies, die
 from muniment.kernel import _directory
 from muniment.kernel.names import Trust
 from muniment.store import erase as erasing
-from muniment.store import upkeep
+from muniment.store import index_upkeep
 from muniment.store.audit import verify
 from muniment.store.catalog import ScanPlan, View
+from muniment.store.index_upkeep import rebuild_index
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import find_source, get_root_key
 from muniment.store.rows import Assessment
-from muniment.store.upkeep import rebuild_index
 
 CUTS = {
     "the head set back": "DELETE FROM record WHERE seq > 3; UPDATE head SET seq = 3",
@@ -118,7 +118,7 @@ def interrupted_memory(tmp_path):
 def check_clean(ground):
     assert not [*ground.base.rglob("lost.md"), *ground.base.rglob(".muniment-*")]
     return not any(
-        upkeep.verify_root_index(ground.state, root, STRICT).problems for root in ground.roots.values()
+        index_upkeep.verify_root_index(ground.state, root, STRICT).problems for root in ground.roots.values()
     )
 
 
@@ -127,7 +127,7 @@ def test_recovery_killed_before_the_index_is_repeated(interrupted_memory, step):
     """Regression: the ledger had closed the commit by then, so the index listed its files forever."""
 
     def recover_and_die():
-        setattr(upkeep, step, die)
+        setattr(index_upkeep, step, die)
         with open_store_bench(*interrupted_memory) as ground:
             recover_bench(ground)
 

@@ -24,7 +24,7 @@ from kit.store.bench import make_deadline
 from muniment.kernel.decide import Content, ScopeOptions
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
-from muniment.store.upkeep import rebuild_index
+from muniment.store.index_upkeep import rebuild_index
 from muniment.types import RememberResult
 
 __all__ = ["read_log", "sample_rows", "skip_fact_check"]

@@ -22,7 +22,7 @@ from muniment.operations.dream import dream
 from muniment.operations.forget import forget
 from muniment.operations.remember import remember
 from muniment.operations.review import undo_task
-from muniment.store import audit, upkeep
+from muniment.store import audit, index_upkeep, recovery
 from muniment.testing.corpus.index_oracle import find_index_problems
 from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 
@@ -118,7 +118,7 @@ class Memory(RuleBasedStateMachine):
 
     @rule(scope=st.sampled_from(SCOPES))
     def rebuild(self, scope):
-        upkeep.rebuild_index(self.context.state, self.context.roots[scope], self.policy, FOREVER)
+        index_upkeep.rebuild_index(self.context.state, self.context.roots[scope], self.policy, FOREVER)
         self.index_difference[scope] = ""
 
     @rule(word=st.sampled_from([*WORDS, *sorted(UNKNOWN)]))
@@ -175,7 +175,7 @@ class Memory(RuleBasedStateMachine):
         request = RememberRequest(f"Killed while filing {word}", scope="user")
         with crash_after_write(SimulatedKill), suppress(SimulatedKill):
             remember(request, self.context, RuleWriter())
-        upkeep.recover_roots(self.context.state, self.context.roots, self.policy, FOREVER)
+        recovery.recover_roots(self.context.state, self.context.roots, self.policy, FOREVER)
         self.index_difference["user"] = ""
         assert self.tree() == self.model
 
@@ -192,7 +192,9 @@ class Memory(RuleBasedStateMachine):
             if index.exists():
                 before = index.read_bytes()
                 assert list(find_index_problems(before, entries)) == []
-                upkeep.rebuild_index(self.context.state, self.context.roots[scope], self.policy, FOREVER)
+                index_upkeep.rebuild_index(
+                    self.context.state, self.context.roots[scope], self.policy, FOREVER
+                )
                 assert index.read_bytes() == before
             else:
                 assert not entries

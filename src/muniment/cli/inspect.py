@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -196,6 +194,8 @@ def edit(
 
     When you close the editor, the new text is committed with your trust, `owner`.
     """
+    import tempfile
+
     from muniment.operations.edit import check_editable, replace_text
     from muniment.operations.renames import read_entry_file
     from muniment.operations.visibility import resolve_for_owner
@@ -256,6 +256,8 @@ def _find_editor() -> list[str]:
     Raises:
         ConfigInvalid: neither is set, or its value is not a valid command.
     """
+    import shlex
+
     try:
         editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     except ValueError:

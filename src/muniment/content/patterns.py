@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
-import re2
-
 MAX_PROGRAM_BYTES: Final = 64 << 20
 """Maximum memory that RE2 may use for one expression. An expression that needs more does not compile."""
 
@@ -28,6 +26,8 @@ def compile_pattern(
 
     Cost: some milliseconds for a large expression, once per process.
     """
+    import re2  # Commands that only read do not need it.
+
     options = re2.Options()
     options.log_errors = False
     options.case_sensitive = is_bytes

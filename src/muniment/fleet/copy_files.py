@@ -29,10 +29,11 @@ from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.write import get_index_temporary_name, new_token, replay
 from muniment.policy.platforms import require_writing
 from muniment.store.database import Ledger
+from muniment.store.index_upkeep import write_index
 from muniment.store.ledger import ERASED
 from muniment.store.state import State
 from muniment.store.trust import NO_KNOWN_SOURCES, KnownSources
-from muniment.store.upkeep import open_view, write_index
+from muniment.store.upkeep import open_view
 
 MAX_MISSING_CHANGES: Final = 2_000
 """Maximum changes with which a copy is updated; a copy that lacks more changes is rebuilt."""

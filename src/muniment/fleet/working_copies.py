@@ -45,10 +45,12 @@ from muniment.operations.job_context import JobContext
 from muniment.policy.ownership import create_private_directory
 from muniment.server.work import Workspace
 from muniment.store.database import acquire_lock, convert_errors
+from muniment.store.index_upkeep import has_foreign_index
+from muniment.store.recovery import recover_roots
 from muniment.store.rows import Embedder
 from muniment.store.state import CopyPosition, SharedLedger, State
 from muniment.store.trust import UNKNOWN_BYTES
-from muniment.store.upkeep import has_foreign_index, open_view, recover_roots
+from muniment.store.upkeep import open_view
 from muniment.store.watching import get_watcher
 
 MARK_NAME: Final = "whole"

@@ -11,7 +11,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 from muniment.operations.job_context import JobContext
 from muniment.store.index import filter_index
-from muniment.store.upkeep import (
+from muniment.store.index_upkeep import (
     build_listable_test,
     build_lower_trust_lookup,
     is_index_unchanged,

@@ -12,7 +12,8 @@ from muniment.kernel.path import canonicalise
 from muniment.operations.job_context import JobContext, parse_address
 from muniment.store import erase as erasing
 from muniment.store.index_plan import IndexCheck
-from muniment.store.upkeep import open_view, rebuild_index, verify_root_index
+from muniment.store.index_upkeep import rebuild_index, verify_root_index
+from muniment.store.upkeep import open_view
 from muniment.types import ErasePlan, EraseResult, Explained, IndexResult
 
 

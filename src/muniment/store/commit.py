@@ -32,6 +32,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import get_index_temporary_name
 from muniment.policy.platforms import require_writing
 from muniment.store.handles import find_renames
+from muniment.store.index_upkeep import log_degraded, update_after_recovery, update_index
 from muniment.store.journal import CatalogRootInfo, LedgerJournal, build_gates
 from muniment.store.ledger import (
     Run,
@@ -48,7 +49,6 @@ from muniment.store.passages import TextTrust
 from muniment.store.review import queue_for_review
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, compute_text_trust, find_review_reasons
-from muniment.store.upkeep import log_degraded, update_after_recovery, update_index
 from muniment.store.watching import get_watcher
 from muniment.types import Change
 

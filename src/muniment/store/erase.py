@@ -58,8 +58,10 @@ from muniment.store import audit
 from muniment.store.audit import timestamp
 from muniment.store.commit import CommitOptions, commit, grant_listed_files
 from muniment.store.index import is_index_path
+from muniment.store.index_upkeep import rebuild_index
 from muniment.store.injected import delete_all_sessions
 from muniment.store.ledger import ERASED, MAX_STEPS, Run, build_erased_name, get_root_key, read_commits
+from muniment.store.recovery import recover_roots
 from muniment.store.renames import read_whole_history
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
@@ -76,7 +78,7 @@ from muniment.store.tasks import (
     split_meaningful_parts,
 )
 from muniment.store.trust import build_constant_rule, generate_ulid
-from muniment.store.upkeep import open_view, rebuild_index, recover_roots
+from muniment.store.upkeep import open_view
 from muniment.types import ErasePlan, EraseResult
 from muniment.types.keys import RootKey
 

@@ -29,7 +29,6 @@ from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
-from muniment.store import tasks as outbox
 from muniment.store.database import Transaction, build_unavailable_error
 from muniment.store.handles import find_renames
 from muniment.store.passages import (
@@ -519,6 +518,8 @@ def is_known(state: State, root: RootKey, rel: RelPath, content_digest: Digest) 
 
 def _append_change_event(state: State, row: CommitRow) -> None:
     """Append the event `memory_changed` for a commit."""
+    from muniment.store import tasks as outbox
+
     run = row.run
     task_rows = state.ledger.rows("SELECT token, client FROM task WHERE id = ?", (run.task,))
     token, client = task_rows[0] if task_rows else (None, None)

@@ -16,10 +16,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from muniment.content.admission import NAME_GATE, find_name_gate
 from muniment.content.entry import parse
 from muniment.content.gates import clean_line
-from muniment.content.titles import read_current_titles
 from muniment.content.words import list_statements, separate_words
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
@@ -259,6 +257,8 @@ def build_entry_row(
         assessed: trust, expiry and withholding of the file.
         embedder: computes the vector of the entry; None: no vector.
     """
+    from muniment.content.titles import read_current_titles
+
     if assessed.held is not None:
         return _build_bare_row(rel, digest, assessed, ""), None
     entry = parse(data)
@@ -338,6 +338,8 @@ def build_unreadable_row(rel: RelPath, note: str) -> Row:
         rel: path of the entry.
         note: why the file cannot be read.
     """
+    from muniment.content.admission import NAME_GATE, find_name_gate
+
     is_withheld = find_name_gate(rel, Trust.EXTERNAL) is not None
     return _build_bare_row(
         rel, None, Assessment(Trust.EXTERNAL, held=NAME_GATE if is_withheld else None), note
@@ -356,6 +358,8 @@ def _parse_time(value: object) -> str:
 
 
 def _build_bare_row(rel: RelPath, digest: Digest | None, assessed: Assessment, note: str) -> Row:
+    from muniment.content.admission import NAME_GATE
+
     stem = rel.rpartition("/")[2].removesuffix(FILE_SUFFIX)
     index = IndexRow(
         rel, stem, "", assessed.trust, is_readable=digest is not None, is_withheld=assessed.held is not None

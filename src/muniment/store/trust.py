@@ -22,27 +22,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from muniment.content.admission import (
-    INSTRUCTIONS_GATE,
-    find_agent_instruction,
-    find_name_gate,
-    find_withholding_gate,
+from muniment.content.entry import (
+    EXPIRY_KEY,
+    TYPES,
+    Entry,
+    Titles,
+    complete_front_matter,
+    parse,
+    read_titles,
 )
-from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, complete_front_matter, parse, read_titles
 from muniment.content.expiry import compute_expiry_time
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
-from muniment.content.provenance import Authorship, CanReplace, determine_authorship
-from muniment.content.titles import (
-    NAME_KEY,
-    TITLES_KEY,
-    build_name_mark,
-    build_title_mark,
-    is_name_unchosen,
-    read_current_titles,
-)
 from muniment.errors import Refused
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import NEVER, Policy
@@ -56,6 +49,9 @@ from muniment.store.passages import TextTrust, read_text_trust
 from muniment.store.rows import AssessFile, Assessment
 from muniment.store.state import State
 from muniment.types.keys import RootKey
+
+if TYPE_CHECKING:
+    from muniment.content.provenance import CanReplace
 
 # -- stamp ---------------------------------------------------------------------------------------------
 #
@@ -128,6 +124,8 @@ def stamp_entry(
         ToolError: `data` is not UTF-8 text. (An invalid `base` is treated as one without provenance.)
         TooLarge: the front matter would be too large.
     """
+    from muniment.content.titles import read_current_titles
+
     entry = parse(decode(data))
     titles = read_current_titles(entry, path.rel)
     now = datetime.fromisoformat(run.at).astimezone(UTC).strftime(_TIME_FORMAT)
@@ -143,16 +141,31 @@ def stamp_entry(
         "policy": run.policy,
         **relations,
     }
-    if mark := build_title_mark(titles, entry.body):
-        provenance[TITLES_KEY] = mark
-    stem = path.name.removesuffix(FILE_SUFFIX)
-    if is_name_new or is_name_unchosen(previous, stem):
-        provenance[NAME_KEY] = build_name_mark(stem)
+    provenance |= dict(_mark_generated_parts(entry, previous, titles, path, is_name_new=is_name_new))
     scope_type = path.scope if path.scope in TYPES else "reference"
     labels = {"name": titles.name, "description": titles.description, "type": scope_type}
     previous_titles = read_titles(entry, path.rel)
     changed = [key for key in ("name", "description") if getattr(previous_titles, key) != labels[key]]
     return encode(complete_front_matter(entry, labels, provenance, changed))
+
+
+def _mark_generated_parts(
+    entry: Entry, previous: Entry, titles: Titles, path: CanonicalPath, *, is_name_new: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield key and mark of the titles and of the name of an entry, if code made them."""
+    from muniment.content.titles import (
+        NAME_KEY,
+        TITLES_KEY,
+        build_name_mark,
+        build_title_mark,
+        is_name_unchosen,
+    )
+
+    if mark := build_title_mark(titles, entry.body):
+        yield TITLES_KEY, mark
+    stem = path.name.removesuffix(FILE_SUFFIX)
+    if is_name_new or is_name_unchosen(previous, stem):
+        yield NAME_KEY, build_name_mark(stem)
 
 
 def read_entry_created(entry: Entry) -> datetime | None:
@@ -243,6 +256,8 @@ def build_assessment(
                     read_text_trust(state, key, rel, data, scope_trust).select_sentences(Trust.OWNER)
                 )
         if source_trust is None:
+            from muniment.content.admission import find_withholding_gate
+
             by = read_text_trust(state, key, rel, data, scope_trust)
             mixed = bool(by.select_sentences(Trust.OWNER))
             return Assessment(
@@ -345,6 +360,7 @@ def build_fact_rule(
             text; called only if needed.
         can_replace: as for `determine_authorship`.
     """
+    from muniment.content.provenance import Authorship, determine_authorship
 
     def rule(draft: FileChange, previous_trust: Trust | None) -> TrustDecision:
         if draft.after is None:
@@ -387,6 +403,8 @@ def find_review_reasons(
     Raises:
         Refused: the policy rejects text of trust `external`.
     """
+    from muniment.content.admission import INSTRUCTIONS_GATE, find_name_gate
+
     path = draft.path.text
     if draft.base is None:  # A model chose this name.
         path = "a new entry" if previous_trust is None else "an entry that gets a new name"
@@ -428,6 +446,8 @@ def is_risky(text: str, trust: Trust, policy: Policy) -> bool:
 
 def _find_risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
     """Yield the risks of a text; each is the end of a sentence that begins with the path."""
+    from muniment.content.admission import find_agent_instruction
+
     if (
         policy.content.instructions == "quarantine"
         and (rule := find_agent_instruction(text, trust)) is not None

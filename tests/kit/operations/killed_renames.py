@@ -43,7 +43,7 @@ TRACED = {
     contextlib.__file__,
     *(str(PACKAGE / name) for name in ("kernel/commit.py", "kernel/write.py", "kernel/apply.py")),
     *(str(PACKAGE / name) for name in ("store/commit.py", "store/journal.py", "store/ledger.py")),
-    *(str(PACKAGE / name) for name in ("store/naming.py", "store/upkeep.py", "store/index.py")),
+    *(str(PACKAGE / name) for name in ("store/naming.py", "store/index_upkeep.py", "store/index.py")),
 }
 PROVENANCE = re.compile(r"^muniment: (\{.*\})$", re.MULTILINE)
 

@@ -48,7 +48,7 @@ from kit.store.bench import make_deadline
 from muniment.kernel.names import Trust
 from muniment.operations.remember import remember
 from muniment.store.audit import verify
-from muniment.store.upkeep import rebuild_index
+from muniment.store.index_upkeep import rebuild_index
 from muniment.testing.corpus.index_oracle import find_index_problems
 from muniment.testing.snapshots import compare_snapshots, take_snapshot
 from muniment.types import RememberRequest

@@ -28,10 +28,11 @@ from kit.store.processes import assert_dies, die
 from muniment.kernel import _directory
 from muniment.kernel.write import is_index_temporary_name
 from muniment.store import database, tasks
+from muniment.store.index_upkeep import rebuild_index
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import find_commit
+from muniment.store.recovery import recover_roots
 from muniment.store.state import State
-from muniment.store.upkeep import rebuild_index, recover_roots
 
 BEFORE = {**INITIAL_FILES, "user/gone/g.md": b"# G\ngone\n"}
 WANTED = {

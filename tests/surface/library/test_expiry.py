@@ -27,9 +27,9 @@ from muniment.errors import InvalidContent
 from muniment.kernel.cancel import Deadline
 from muniment.recall.context import Budgets, StaticContext
 from muniment.recall.recaller import Recaller
-from muniment.store import index_plan, upkeep
+from muniment.store import index_plan, index_upkeep
 from muniment.store.audit import timestamp
-from muniment.store.upkeep import verify_root_index
+from muniment.store.index_upkeep import verify_root_index
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 context, sample_rows = contexts.context, contexts.sample_rows
@@ -234,7 +234,7 @@ def test_expired_entry_leaves_index_and_is_removed_by_dream(context, monkeypatch
     current = assert_succeeded(run_remember(context, "The user likes chess", scope="user")).files_touched[0]
     index, name = get_user_root(context) / "MEMORY.md", path.removeprefix("user/")
     assert name in index.read_text()
-    for module in (index_plan, upkeep):
+    for module in (index_plan, index_upkeep):
         monkeypatch.setattr(module, "timestamp", make_later_timestamp())
     model = make_saving_model("user/tea.md", "The user likes tea\n", "user/tea.md")
     assert_succeeded(run_remember(context, "The user likes tea", model, scope="user"))

@@ -8,7 +8,7 @@ add_controls({
         "operations.visibility:Visibility.is_path_visible": return_true}),
     "recallable_entries": ("Withheld and expired entries are listed and previewed.", {
         "operations.visibility:Visibility.is_recallable": return_true,
-        "*store.upkeep:build_listable_test": lambda *_: return_true}),
+        "*store.index_upkeep:build_listable_test": lambda *_: return_true}),
     "visible_pins": ("A hidden entry can be pinned, and is then shown.", {
         "operations.edit:_can_see_move": return_true}),
     "concealed_tasks": ("A task shows its original result.", {

@@ -22,8 +22,8 @@ from muniment.server.tokens import Tokens
 from muniment.server.writer import Writer
 from muniment.store import audit, tasks
 from muniment.store.journal import LedgerJournal
+from muniment.store.recovery import recover_roots
 from muniment.store.state import SharedLedger, State
-from muniment.store.upkeep import recover_roots
 
 TIMEOUT_SECONDS = 30
 

@@ -35,8 +35,8 @@ from muniment.server.tokens import Tokens
 from muniment.server.writer import Writer
 from muniment.store import audit, erase, ledger, review, tasks
 from muniment.store.injected import HookSession
+from muniment.store.recovery import recover_roots
 from muniment.store.state import CopyPosition, SharedLedger, State
-from muniment.store.upkeep import recover_roots
 from muniment.types.keys import EntryKey
 
 HOMES = 10_000

@@ -33,7 +33,7 @@ from muniment.operations import dream as job
 from muniment.operations.findings import ChangeAllowance
 from muniment.operations.review import undo_task
 from muniment.store.handles import read_entry_id
-from muniment.store.upkeep import verify_root_index
+from muniment.store.index_upkeep import verify_root_index
 from muniment.testing.scripted_models import ScriptedModel, reply_with_text
 
 FACT = "The user prefers dark mode in all editors"

@@ -26,8 +26,8 @@ from muniment.kernel.path import MAX_PATH_BYTES, canonicalise
 from muniment.operations import edit as editing
 from muniment.operations.edit import check_editable, replace_body, replace_text
 from muniment.operations.review import approve_review, load_origin, show_review, undo_task
+from muniment.store.index_upkeep import verify_root_index
 from muniment.store.review import read_pending
-from muniment.store.upkeep import verify_root_index
 
 context = contexts.context
 FACT = "The user prefers dark mode in every editor"

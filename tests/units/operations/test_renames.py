@@ -26,8 +26,8 @@ from muniment.operations.edit import edit_entry, toggle_pin
 from muniment.operations.listing import show_entry
 from muniment.operations.owner import erase
 from muniment.operations.review import approve_review, load_history, load_origin, show_review, undo_task
+from muniment.store.index_upkeep import verify_root_index
 from muniment.store.review import read_pending
-from muniment.store.upkeep import verify_root_index
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
 context = contexts.context

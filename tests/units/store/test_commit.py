@@ -39,12 +39,12 @@ from muniment.kernel.change import IndexFile, Precondition
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import get_index_temporary_name, get_temporary_name, new_token
-from muniment.store import audit, catalog, index_plan, upkeep
+from muniment.store import audit, catalog, index_plan, index_upkeep, upkeep
 from muniment.store.audit import read_records
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import find_commit, get_root_key, list_unfinished
+from muniment.store.recovery import recover_roots
 from muniment.store.state import State
-from muniment.store.upkeep import recover_roots
 from muniment.testing.corpus.index_oracle import find_index_problems, find_memory_problems
 
 
@@ -367,14 +367,14 @@ def test_each_root_is_recovered_when_it_is_opened(store_bench):
 
 @pytest.mark.usefixtures("before")
 def test_unwritable_index_blocks_no_recovery_and_no_commit(store_bench):
-    with patch.object(upkeep, "write_index", raise_unavailable):
+    with patch.object(index_upkeep, "write_index", raise_unavailable):
         assert any("the index of user is out of date" in note for note in recover_bench(store_bench))
         assert (store_bench.user / "a.md").read_bytes() == b"# A\nalpha\n"
         assert recover_bench(store_bench) == ()
         done = store_bench.commit(propose_new("user/later.md"))
         assert any("the index of user is out of date" in note for note in done.notes)
     store_bench.commit(propose_new("user/last.md"))
-    assert upkeep.verify_root_index(store_bench.state, store_bench.roots["user"], STRICT).problems == ()
+    assert index_upkeep.verify_root_index(store_bench.state, store_bench.roots["user"], STRICT).problems == ()
 
 
 @pytest.mark.usefixtures("before")
@@ -401,7 +401,7 @@ def test_every_manual_edit_of_an_index_is_saved(store_bench):
     real, edits, index = index_plan.record_written, iter(range(9)), store_bench.user / "MEMORY.md"
     index.write_bytes(b"edit\n")
     edited = lambda *args: (real(*args), index.write_bytes(b"edit %d\n" % next(edits)))  # noqa: E731
-    with patch.object(upkeep, "record_written", edited):
+    with patch.object(index_upkeep, "record_written", edited):
         store_bench.commit(propose_new("user/n.md"))
     saved = {path.read_bytes() for path in store_bench.user.glob("memory-before-muniment*.md")}
     assert saved == {b"edit\n", b"edit 0\n", b"edit 1\n"}
@@ -420,7 +420,7 @@ def test_damaged_catalog_is_rebuilt_and_an_unreadable_one_kept(store_bench, tmp_
     with State(directory) as state:
         replace(store_bench, state=state).commit(propose_new("user/m.md", b"# M\nmore\n"))
         assert "[N](n.md) — news" in (store_bench.user / "MEMORY.md").read_text()
-        assert upkeep.verify_root_index(state, store_bench.roots["user"], STRICT).problems == ()
+        assert index_upkeep.verify_root_index(state, store_bench.roots["user"], STRICT).problems == ()
         before = state.catalog.rows(count)
         monkeypatch.setattr(catalog.View, "refresh", raise_unavailable)
         expect_unavailable(

@@ -32,6 +32,7 @@ from muniment.store import tasks
 from muniment.store.audit import read_records, verify
 from muniment.store.database import Database
 from muniment.store.erase import EraseContext, erase, find_remains, is_erased_text, plan_erasure
+from muniment.store.index_upkeep import verify_root_index as verify_index
 from muniment.store.ledger import (
     ChangeRow,
     CommitRow,
@@ -45,7 +46,6 @@ from muniment.store.review import read_pending, reject_pending
 from muniment.store.state import State
 from muniment.store.tasks import Originator, Runs, split_meaningful_parts
 from muniment.store.trust import build_constant_rule
-from muniment.store.upkeep import verify_root_index as verify_index
 
 
 def make_secret(size=120):

@@ -34,7 +34,7 @@ from muniment.content.titles import derive_title
 from muniment.errors import StoreConflict, Unreadable
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.root import Root
-from muniment.store import catalog, index_layout, index_pages, upkeep
+from muniment.store import catalog, index_layout, index_pages, index_upkeep
 from muniment.store import index as index_lines
 from muniment.store.state import State
 from muniment.testing.corpus.index_oracle import find_index_problems, list_targets
@@ -240,11 +240,11 @@ def index(store_bench):
 
 
 def rebuild(ground):
-    return upkeep.rebuild_index(ground.state, ground.roots["user"], STRICT, make_deadline())
+    return index_upkeep.rebuild_index(ground.state, ground.roots["user"], STRICT, make_deadline())
 
 
 def find_problems(ground, state=None):
-    return upkeep.verify_root_index(state or ground.state, ground.roots["user"], STRICT).problems
+    return index_upkeep.verify_root_index(state or ground.state, ground.roots["user"], STRICT).problems
 
 
 def is_listed(index, *more):
@@ -400,14 +400,14 @@ def test_another_machine_makes_the_same_index(store_bench, index, tmp_path):
 def test_index_replaced_by_a_person_meanwhile_is_saved_or_kept(store_bench, index, monkeypatch):
     rebuild(store_bench)
     (store_bench.user / "n.md").write_bytes(b"new\n")
-    real, edits = upkeep.apply_changes, [b"mine\n"]
+    real, edits = index_upkeep.apply_changes, [b"mine\n"]
 
     def edit_and_land(*arguments, **more):
         if edits:
             index.write_bytes(edits.pop())
         return real(*arguments, **more)
 
-    monkeypatch.setattr(upkeep, "apply_changes", edit_and_land)
+    monkeypatch.setattr(index_upkeep, "apply_changes", edit_and_land)
     assert rebuild(store_bench) == (make_saved_note(""),)
     assert (store_bench.user / "memory-before-muniment.md").read_bytes() == b"mine\n"
     assert is_listed(index, "memory-before-muniment.md", "n.md")

@@ -27,6 +27,7 @@ from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.store import ledger, review
 from muniment.store.audit import read_records
+from muniment.store.recovery import recover_roots
 from muniment.store.review import (
     PendingChange,
     find_pending,
@@ -36,7 +37,6 @@ from muniment.store.review import (
     read_pending,
     reject_pending,
 )
-from muniment.store.upkeep import recover_roots
 
 POLICY, OTHER = "a" * 64, "b" * 64
 AT = "2026-11-22T10:00:00.000Z"

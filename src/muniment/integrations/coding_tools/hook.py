@@ -38,7 +38,6 @@ from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath
 from muniment.operations.job_context import JobContext
 from muniment.recall.recaller import Recaller
-from muniment.recall.standing import read_standing
 from muniment.store.injected import HookSession
 from muniment.store.state import State
 from muniment.types import Recalled
@@ -240,6 +239,8 @@ class _EventAnswerer:
         Args:
             repeats: return it in every case, and completely.
         """
+        from muniment.recall.standing import read_standing
+
         tokens = self._memory.context.standing_tokens
         injected = () if repeats else self._read_injected()
         if tokens < 1 or _STANDING_KEY in injected:
