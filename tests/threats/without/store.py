@@ -27,7 +27,7 @@ add_controls({
         "kernel.commit:drop_conflicting": lambda parts, _: (tuple(parts), ())}),
     "kept_records": ("No audit record is written.", {"*store.audit:append": do_nothing}),
     "withheld_files": ("Files of other authors are not checked.", {
-        "store.trust:find_withholding_gate": do_nothing}),
+        "content.admission:find_withholding_gate": do_nothing}),
     "low_labels": ("The index shows labels of entries of any trust.", {
         "store.index:_choose_label": lambda row: "withheld" if row.is_withheld else ""}),
     "bound_approvals": ("An approval applies to any content of the review.", {
