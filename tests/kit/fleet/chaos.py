@@ -123,7 +123,7 @@ class ChaosRun:
                 await asyncio.sleep(0.1)
                 continue
             if answer.status_code in {429, 500, 502, 503}:
-                assert answer.status_code != 500, answer.text
+                assert answer.status_code != 500, f"{answer.text}\n{node.log[-3000:]}"
                 await asyncio.sleep(0.2)
                 continue
             return answer
