@@ -185,9 +185,9 @@ def _rank_candidates(
         score += _FEEDBACK_SCORE if kind == "feedback" else 0.0
         score += _USER_SCORE if reader.get_scope(hit.key.root) == GLOBAL_SCOPE else 0.0
         score += _FIRST_SCORE if position >= len(rows) - first_count else 0.0
-        is_first = is_pinned(sort)
-        if (is_first or score >= _MIN_SCORE) and reader.can_display(hit.key.root, hit.key.rel):
-            found.append(_Candidate(hit, is_first, score))
+        pinned = is_pinned(sort)
+        if (pinned or score >= _MIN_SCORE) and reader.can_display(hit.key.root, hit.key.rel):
+            found.append(_Candidate(hit, pinned, score))
     return sorted(found, key=lambda each: (not each.is_pinned, -each.score))
 
 
