@@ -113,6 +113,8 @@ def _create_listed_entry(path: CanonicalPath, row: CatalogEntry) -> ListedEntry:
         readable=row.readable,
         withheld=row.held,
         note=row.note,
+        handle=row.handle,
+        at=row.at,
     )
 
 

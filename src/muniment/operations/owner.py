@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from muniment.cancelling import Cancel
-from muniment.errors import BadArguments, PathEscape, Refusal
+from muniment.errors import BadArguments, BadName, PathEscape, Refusal
 from muniment.kernel.decide import Deny, PolicyEvaluator
-from muniment.kernel.names import Verb
+from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import canonicalise
 from muniment.operations.job_context import JobContext, parse_address
+from muniment.operations.undoable import resolve_task
+from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
 from muniment.store import erase as erasing
+from muniment.store.handles import parse_handle, parse_task_handle
 from muniment.store.index_plan import IndexCheck
 from muniment.store.index_upkeep import rebuild_index, verify_root_index
+from muniment.store.ledger import find_tasks
 from muniment.store.upkeep import open_view
 from muniment.types import ErasePlan, EraseResult, Explained, IndexResult
 
@@ -96,7 +100,8 @@ def erase(
 
     Args:
         context: the memory; the caller closes it.
-        target: the path or address of a file; or the id of a task, for every file that the task wrote.
+        target: the path, address or handle of an entry; or the id or handle of a task, for every file that
+            the task wrote.
         dry_run: report what would be erased; erase nothing.
         cancel: cancels the call, before anything is erased.
 
@@ -111,4 +116,19 @@ def erase(
         context.state, context.roots, context.policy, context.start_deadline(cancel)
     )
     run_operation = erasing.plan_erasure if dry_run else erasing.erase
-    return run_operation(parse_address(target), erase_context)
+    return run_operation(_resolve_erase_target(context, target), erase_context)
+
+
+def _resolve_erase_target(context: JobContext, text: str) -> str:
+    """Return the path or the id that a text names: a path, an address, an id, or a handle.
+
+    Raises:
+        BadName: several entries or tasks have the handle.
+        NotFound: none has it.
+    """
+    handle, tasks = parse_handle(text), find_tasks(context.state, text)
+    if text in tasks or (handle is None and parse_task_handle(text) is None):
+        return parse_address(text)
+    if handle is not None and tasks and Visibility(context, Reader(Trust.OWNER)).find_by_handle(handle):
+        raise BadName(f"ambiguous handle {text}: a task and an entry have it; use the complete handle")
+    return resolve_task(context, text) if tasks else resolve_for_owner(context, text).text

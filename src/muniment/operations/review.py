@@ -47,6 +47,7 @@ from muniment.operations.job import (
     log_end,
 )
 from muniment.operations.job_context import JobContext, parse_address
+from muniment.operations.undoable import resolve_task
 from muniment.operations.visibility import resolve_for_owner
 from muniment.policy.combine import grant_readable
 from muniment.store.audit import timestamp
@@ -162,6 +163,7 @@ def read_content(context: JobContext, unsafe_path: str, task: str) -> bytes | No
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = resolve_for_owner(context, unsafe_path)
+    task = resolve_task(context, task)
     return read_content_after(context.state, context.read_root_key(path.scope), path, task)
 
 
@@ -346,15 +348,17 @@ def undo_task(
     """Undo the changes of a task; return an error in the result's `error`, never raise it.
 
     Args:
-        task: the id of the task to undo.
+        task: the id or handle of the task to undo.
         context: the policy, roots and state; the caller closes them.
         trust: the trust of the caller; a change that would replace text of a higher trust waits for the
             owner's review.
         cancel: cancels the call; a commit that has begun to write is completed.
     """
-    run = replace(create_run(context, "undo", choose_task_id("undo", None), trust, DECIDED_BY), undoes=task)
+    run = create_run(context, "undo", choose_task_id("undo", None), trust, DECIDED_BY)
     with span("task", kind="undo") as task_span:
         try:
+            task = resolve_task(context, task)
+            run = replace(run, undoes=task)
             result = _run_undo(task, run, context, context.start_deadline(cancel))
         except MunimentError as error:
             result = UndoResult(

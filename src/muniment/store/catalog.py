@@ -118,6 +118,7 @@ class CatalogEntry:
         held: name of the check that withholds the text; None if the text may be shown.
         note: the part that could not be parsed, or why the file could not be read; otherwise empty.
         handle: the handle of the entry (`handles.build_handle`); empty if its text is withheld.
+        at: the time of the last change: from the front matter, which proves nothing, or else from the file.
     """
 
     rel: RelPath
@@ -134,6 +135,7 @@ class CatalogEntry:
     held: str | None
     note: str
     handle: str
+    at: str
 
 
 class _RootBasis(NamedTuple):
@@ -156,7 +158,12 @@ class _RootBasis(NamedTuple):
         return (self.model, self.lacks) == (embedder.identity, 0)
 
 
-_CATALOG_ENTRIES: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
+_CATALOG_ENTRIES: Final = Table(
+    "entry",
+    CatalogEntry,
+    digest="nullif(digest, '')",
+    at="coalesce(nullif(updated, ''), strftime('%Y-%m-%dT%H:%M:%SZ', mtime_ns / 1000000000, 'unixepoch'))",
+)
 _ROOTS: Final = Table("root", _RootBasis)
 
 

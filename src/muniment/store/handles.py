@@ -1,4 +1,4 @@
-"""Identify entries, also after a rename: by their id, and by a handle, a short name built from it. Pure.
+"""Identify entries and tasks: by their id, and by a handle, a short name built from it. Pure.
 
 H1 A handle is computed from the id in the front matter of an entry. An entry without an id has a handle of
    its path, until Muniment writes the entry and gives it an id.
@@ -6,6 +6,7 @@ H2 A handle has `HANDLE_CHARS` characters and at least one digit. The letters co
    looks like a digit, so a handle is never a word.
 H3 A handle is not a proof: any author can write any id, and two ids can have the same handle. Therefore a
    lookup returns all entries that match.
+H4 The handle of a task is the letter `t` and a handle of its id, so that it differs from the handle of an entry.
 
 Separate from `catalog.py`, because the operations parse handles before they open a catalog.
 
@@ -34,8 +35,12 @@ CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 ULID: Final = re.compile(f"[0-7][{CROCKFORD}]{{25}}")
 """Pattern of the id of an entry."""
 
+TASK_LETTER: Final = "t"
+"""First letter of the handle of a task."""
+
 _ALPHABET: Final = "0123456789bcdfghjkmnpqrstvwxyz"
 _PREFIX: Final = re.compile(f"[{_ALPHABET}]{{{MIN_HANDLE_CHARS},{HANDLE_CHARS}}}")
+_TASK_PREFIX: Final = re.compile(f"{TASK_LETTER}[{_ALPHABET}]{{{MIN_HANDLE_CHARS - 1},{HANDLE_CHARS}}}")
 
 
 def read_entry_id(entry: Entry) -> str:
@@ -96,3 +101,14 @@ def parse_handle(text: str) -> str | None:
     """Return the complete or incomplete handle that a person typed; None if the text is not one."""
     lowered = text.lower() if text.isascii() else ""
     return lowered if _PREFIX.fullmatch(lowered) else None
+
+
+def build_task_handle(task: str) -> str:
+    """Return the handle of a task (rule H4 in the module docstring), for the id of the task."""
+    return TASK_LETTER + build_handle(task)
+
+
+def parse_task_handle(text: str) -> str | None:
+    """Return the complete or incomplete handle of a task that a person typed; None if it is not one."""
+    lowered = text.lower() if text.isascii() else ""
+    return lowered if _TASK_PREFIX.fullmatch(lowered) else None

@@ -30,7 +30,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store.database import Transaction, build_unavailable_error
-from muniment.store.handles import find_renames
+from muniment.store.handles import build_task_handle, find_renames, parse_task_handle, read_handle
 from muniment.store.passages import (
     NO_SOURCE,
     PERSON,
@@ -69,9 +69,20 @@ def build_changes(items: Sequence[FileChange]) -> tuple[Change, ...]:
             each.digest,
             _find_superseded(each, removed_content),
             renames.get(each.path),
+            *_read_label(each.path, each.before if each.after is None else each.after),
         )
         for each in items
     )
+
+
+def _read_label(path: CanonicalPath, content: bytes | None) -> tuple[str, str]:
+    """Return the title and the handle of an entry; two empty texts if its content is unknown."""
+    if content is None:
+        return "", ""
+    from muniment.content.titles import read_current_titles
+
+    entry = parse(content)
+    return clean_foreign_line(read_current_titles(entry, path.rel).name), read_handle(entry, path)
 
 
 def _find_superseded(item: FileChange, removed_content: Mapping[object, bytes]) -> SupersededEntry | None:
@@ -458,6 +469,61 @@ def find_commit(state: LedgerState, task: str) -> CommitRow | None:
     return found[0] if found else None
 
 
+def find_tasks(
+    state: LedgerState, text: str, is_known: Callable[[Run], bool] = lambda _: True
+) -> tuple[str, ...]:
+    """Return the ids of the finished tasks that a text names: its id, or its handle or the beginning of one.
+
+    Args:
+        state: has the ledger.
+        text: the text that a caller typed.
+        is_known: whether the caller may know a task, for handles; an id is never checked.
+
+    Returns:
+        An id that equals the text alone; otherwise all ids with the handle, the newest first.
+
+    Cost: for a handle, a scan of the ids of all tasks, about 5 µs each.
+    """
+    if state.ledger.rows("SELECT 1 FROM change_set WHERE task = ? AND done IS NOT NULL", (text,)):
+        return (text,)
+    if (prefix := parse_task_handle(text)) is None:
+        return ()
+    rows = state.ledger.rows("SELECT task FROM change_set WHERE done IS NOT NULL ORDER BY id DESC")
+    found = (task for (task,) in rows if build_task_handle(task).startswith(prefix))
+    return tuple(task for task in found if (done := find_commit(state, task)) and is_known(done.run))
+
+
+class TaskEnd(NamedTuple):
+    """A finished task, for the choice of a task to undo.
+
+    Attributes:
+        task: the id.
+        undoes: the id of the task that it undid; None: it is not an undo.
+        is_bound: whether it changed only bound roots, and is not an erasure.
+    """
+
+    task: str
+    undoes: str | None
+    is_bound: bool
+
+
+def list_task_ends(state: LedgerState, roots: Iterable[RootKey]) -> tuple[TaskEnd, ...]:
+    """Return all finished tasks, the oldest first.
+
+    Args:
+        state: has the ledger.
+        roots: the keys of the bound roots.
+    """
+    keys = list(roots)
+    rows = state.ledger.rows(
+        "SELECT task, undoes, kind <> 'erase' AND NOT EXISTS (SELECT 1 FROM change "  # noqa: S608
+        f"WHERE change_set = change_set.id AND root NOT IN ({_build_placeholders(keys)})) "
+        "FROM change_set WHERE done IS NOT NULL ORDER BY id",
+        keys,
+    )
+    return tuple(TaskEnd(task, undoes, bool(is_bound)) for task, undoes, is_bound in rows)
+
+
 def list_unfinished(state: State, roots: Iterable[RootKey]) -> tuple[CommitRow, ...]:
     """Return the unfinished commits that change a file in any of `roots`, the newest first."""
     wanted = set(roots)
@@ -550,15 +616,27 @@ MAX_STEPS: Final = 1_000
 """Maximum number of steps in one result. To read older ones, query by path."""
 
 
+class _StepRow(NamedTuple):
+    """A step with the bytes of its file; without title and handles."""
+
+    step: CommittedStep
+    before: bytes | None
+    after: bytes | None
+
+
 _HISTORY: Final = Table(
     "step",
-    CommittedStep,
+    _StepRow,
     at="done",
     asked="kind",
     path="root || '/' || rel",
     kind="CASE WHEN before_digest IS NULL THEN 'new' WHEN after_digest IS NULL THEN 'removed' "
     "ELSE 'changed' END",
     is_erased=f"'{ERASED}' IN (coalesce(before_digest, ''), coalesce(after_digest, ''))",
+    title=None,
+    previous_title=None,
+    handle=None,
+    task_handle=None,
 )
 
 
@@ -592,9 +670,39 @@ def read_history(
         "ORDER BY change_set DESC, position LIMIT ?",
         (*keys, rel, rel, erased, rel, rel, limit),
     )
-    paths = (each.path.partition("/") for each in found)
-    paths_with_scope = (f"{roots[RootKey(root)]}/{name}" for root, _, name in paths)
-    return tuple(replace(each, path=path) for each, path in zip(found, paths_with_scope, strict=True))
+    return tuple(_complete_step(each, roots) for each in found)
+
+
+def read_task_steps(state: State, roots: Mapping[RootKey, Scope], task: str) -> tuple[CommittedStep, ...]:
+    """Return the committed steps of a task in the given roots, sorted by path.
+
+    Args:
+        state: has the ledger.
+        roots: the roots to include, with the current names of their scopes.
+        task: the id of the task.
+    """
+    keys = list(roots)
+    found = _HISTORY.read(
+        state.ledger,
+        f"WHERE done IS NOT NULL AND task = ? AND root IN ({_build_placeholders(keys)}) ORDER BY rel",
+        (task, *keys),
+    )
+    return tuple(_complete_step(each, roots) for each in found)
+
+
+def _complete_step(row: _StepRow, roots: Mapping[RootKey, Scope]) -> CommittedStep:
+    """Return a step with the present name of its scope, the titles of its entry, and the handles."""
+    root, _, rel = row.step.path.partition("/")
+    path = CanonicalPath(roots[RootKey(root)], RelPath(rel))
+    title, handle = _read_label(path, row.before if row.step.kind == "removed" else row.after)
+    return replace(
+        row.step,
+        path=path.text,
+        title=title,
+        previous_title=_read_label(path, row.before)[0] if row.step.kind == "changed" else "",
+        handle=handle,
+        task_handle=build_task_handle(row.step.task),
+    )
 
 
 def read_content_after(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:

@@ -32,6 +32,8 @@ class ListedEntry(WireDocument):
     note: Annotated[
         str, "The reason why the file cannot be read, or the part of it that is invalid; empty if none."
     ]
+    handle: Annotated[str, "The short name of the entry, as in `EntryShown`; empty if it is withheld."] = ""
+    at: Annotated[str, "The time of the last change, as the front matter or the file has it."] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

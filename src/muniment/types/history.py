@@ -27,6 +27,13 @@ class CommittedStep(WireDocument):
     policy: str
     undoes: Annotated[str | None, "The id of the task that this task undid."] = None
     is_erased: Annotated[bool, "Whether the text was erased."]
+    title: Annotated[
+        str,
+        "The title of the entry after the step; before it, if the step removed the file. Empty if erased.",
+    ] = ""
+    previous_title: Annotated[str, "The title before the step, if the step changed the file."] = ""
+    handle: Annotated[str, "The short name of the entry; empty if its text was erased."] = ""
+    task_handle: Annotated[str, "The short name of the task, accepted instead of its id."] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

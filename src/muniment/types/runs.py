@@ -60,6 +60,8 @@ class Change:
         sha256_after: digest of the new content; None for a deleted file.
         superseded: the outdated entry that a fact replaced at this path; None if the fact replaced no entry.
         renamed_from: for a created file: the path that its entry had before; None if the entry is new.
+        title: the title of the new content; of a deleted file, of the old one. Empty if it is unknown.
+        handle: the short name of the entry; empty if it is unknown.
     """
 
     path: str
@@ -68,3 +70,5 @@ class Change:
     sha256_after: Digest | None
     superseded: SupersededEntry | None = None
     renamed_from: str | None = None
+    title: str = ""
+    handle: str = ""

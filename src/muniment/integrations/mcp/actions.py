@@ -149,6 +149,19 @@ def list_history(context: JobContext, reader: Reader, unsafe_path: str) -> Histo
     return HistoryAnswer(steps=displayed, more=len(steps) > MAX_HISTORY_STEPS)
 
 
+def resolve_task(text: str, context: JobContext, reader: Reader) -> str:
+    """Return the id of a task for its id or handle; a caller that is not the owner has only its own handles.
+
+    Raises:
+        BadName: several tasks have the handle.
+    """
+    from muniment.operations import undoable
+
+    return undoable.resolve_task(
+        context, text, lambda run: reader.is_owner or reader.requested_task(run.task)
+    )
+
+
 def undo_task(task_id: str, context: JobContext, reader: Reader, cancel: Cancel) -> UndoAnswer:
     """Undo a task if the caller may; the result lists only paths that the caller may see.
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muniment.content.gates import clean_line
 from muniment.integrations.results import quote_as_data
+from muniment.store.handles import build_task_handle
 
 if TYPE_CHECKING:
     from muniment.types import DreamResult, ForgetResult
@@ -62,7 +63,9 @@ class RememberAnswer(McpAnswer):
     def to_text(self) -> str:
         """Return the content of the response as text for the model."""
         similar = (f"similar: {path}" for path in self.similar)
-        return _format_lines(f"task: {self.task_id}", [self.summary, *similar, *self.notes])
+        return _format_lines(
+            f"task: {build_task_handle(self.task_id)}", [self.summary, *similar, *self.notes]
+        )
 
 
 class RecalledPath(ClosedModel):
@@ -123,6 +126,8 @@ class McpHistoryStep(ClosedModel):
     path: str
     change: Literal["new", "changed", "removed"] = Field(validation_alias="kind")
     trust: str | None = Field(description="Trust of the written text; null: the file was removed.")
+    handle: str = Field(description="The short name of the entry.")
+    task_handle: str = Field(description="The short name of the task, accepted by undo.")
 
 
 class HistoryAnswer(McpAnswer):
@@ -136,7 +141,7 @@ class HistoryAnswer(McpAnswer):
         if not self.steps:
             return "No changes were committed there."
         lines = [
-            f"{each.at} {each.task_id} {each.change} {each.path}"
+            f"{each.at} {each.task_handle} {each.change} {each.path} ({each.handle})"
             + (f" (trust: {each.trust})" if each.trust else "")
             for each in self.steps
         ]
@@ -184,7 +189,7 @@ class PreviewedAnswer(McpAnswer):
     def to_text(self) -> str:
         """Return the next step, and the affected entries."""
         if self.done:
-            first = f"removed. task: {self.task_id}"
+            first = f"removed. task: {build_task_handle(self.task_id or '')}"
         elif self.digest is None:
             first = "nothing was removed"
         else:
@@ -221,7 +226,8 @@ class PinAnswer(McpAnswer):
     def to_text(self) -> str:
         """Return what was done, and both paths."""
         prefix = "" if self.task_id else "would be "
-        first = f"{prefix}{'pinned' if self.pinned else 'unpinned'}. task: {self.task_id}"
+        task = f" task: {build_task_handle(self.task_id)}" if self.task_id else ""
+        first = f"{prefix}{'pinned' if self.pinned else 'unpinned'}.{task}"
         return _format_lines(first, [f"{self.previous_path} -> {self.path}", *self.notes])
 
 
@@ -236,7 +242,10 @@ class UndoAnswer(McpAnswer):
     def to_text(self) -> str:
         """Return the undone task, and its files."""
         paths = ", ".join(self.paths) or "nothing"
-        return _format_lines(f"undone: {self.undone}. task: {self.task_id}", [paths, *self.notes])
+        return _format_lines(
+            f"undone: {build_task_handle(self.undone)}. task: {build_task_handle(self.task_id)}",
+            [paths, *self.notes],
+        )
 
 
 def _format_lines(first: str, quoted: Sequence[str]) -> str:

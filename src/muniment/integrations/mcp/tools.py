@@ -32,6 +32,7 @@ from muniment.integrations.mcp.actions import (
     create_owner_problem,
     list_history,
     pin_entry,
+    resolve_task,
     show_entry,
     tidy,
     undo_task,
@@ -338,12 +339,15 @@ class UndoCall(McpCall):
         "trust requested the task."
     )
 
-    task_id: str = Field(max_length=MAX_ID_CHARS, description="As returned by remember, forget and history.")
+    task_id: str = Field(
+        max_length=MAX_ID_CHARS, description="An id or a handle, as returned by remember, forget and history."
+    )
 
     async def execute(self, backend: Backend, _: ReportTurn) -> UndoAnswer:
         """Undo the task, and return the undone changes."""
-        await backend.check_undo(self.task_id)
-        return await backend.write(partial(undo_task, self.task_id))
+        task_id = await backend.read(partial(resolve_task, self.task_id))
+        await backend.check_undo(task_id)
+        return await backend.write(partial(undo_task, task_id))
 
 
 TOOLS: Final[Mapping[str, type[McpCall]]] = {

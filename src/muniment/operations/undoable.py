@@ -1,0 +1,107 @@
+"""Find the task that an undo or a redo reverses.
+
+Separate from `operations.review`, which reverses it: a preview only reads the ledger.
+
+- T1 A text names a task by its id, its handle, or the beginning of its handle. Several tasks with one handle
+  are an error; none of them is chosen.
+- T2 A change takes effect if it was not undone. The undo of an undo is a change again (a redo).
+- T3 An undo without a task reverses the newest change that takes effect; a redo the newest undo.
+- T4 A task that also changed directories that are not bound here, or whose text was erased, is never chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from muniment.errors import BadName, Erased, NotFound
+from muniment.operations.job_context import JobContext
+from muniment.operations.visibility import resolve_for_owner
+from muniment.store.handles import build_task_handle, parse_task_handle
+from muniment.store.ledger import Run, find_tasks, list_task_ends, read_task_steps
+from muniment.store.renames import read_whole_history
+from muniment.types import CommittedStep
+
+
+def resolve_task(context: JobContext, text: str, is_known: Callable[[Run], bool] = lambda _: True) -> str:
+    """Return the id of the task that a text names (rule T1); an unknown text is returned unchanged.
+
+    Args:
+        context: the memory.
+        text: an id, a handle or the beginning of a handle.
+        is_known: whether the caller may know a task, for handles.
+
+    Raises:
+        BadName: several tasks have the handle.
+        ManagedMemoryUnavailable: the ledger cannot be read.
+
+    Cost: as `find_tasks`.
+    """
+    found = find_tasks(context.state, text, is_known)
+    if len(found) > 1:
+        listed = ", ".join(f"{build_task_handle(task)} ({task})" for task in found)
+        raise BadName(f"ambiguous handle {text}: use one of these tasks: {listed}")
+    return found[0] if found else text
+
+
+def load_task_steps(context: JobContext, task: str) -> tuple[CommittedStep, ...]:
+    """Return the changes of a task to the bound roots, sorted by path.
+
+    Args:
+        context: the memory.
+        task: the id of the task.
+    """
+    return read_task_steps(context.state, context.map_keys_to_scopes(), task)
+
+
+def list_undoable(context: JobContext, *, is_redo: bool = False) -> Iterator[tuple[CommittedStep, ...]]:
+    """Yield the steps of each task that an undo or a redo can choose, the newest first (rules T2 to T4).
+
+    Args:
+        context: the memory.
+        is_redo: choose undos that take effect, instead of changes.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be read.
+
+    Cost: a scan of the ids of all tasks; for each task that is yielded, two queries.
+    """
+    ends = list_task_ends(context.state, context.map_keys_to_scopes())
+    undone = {each.undoes for each in ends}
+    is_undo: dict[str, bool] = {}
+    for each in ends:
+        is_undo[each.task] = each.undoes is not None and not is_undo.get(each.undoes, False)
+    for each in reversed(ends):
+        if each.task in undone or is_undo[each.task] != is_redo or not each.is_bound:
+            continue
+        steps = load_task_steps(context, each.task)
+        if steps and not any(step.is_erased for step in steps):
+            yield steps
+
+
+def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = False) -> str:
+    """Return the id of the task to reverse.
+
+    Args:
+        context: the memory.
+        text: a task (rule T1), or an entry, whose last task is meant; None: the newest one (rule T3).
+        is_redo: choose an undo, instead of a change.
+
+    Raises:
+        NotFound: no such task, or no change is left to reverse.
+        BadName, PathEscape, Refusal: as `resolve_task` and `resolve_for_owner`.
+        ManagedMemoryUnavailable: the ledger cannot be read.
+    """
+    if text is None:
+        steps = next(list_undoable(context, is_redo=is_redo), ())
+        if not steps:
+            raise NotFound("no undo is left to redo" if is_redo else "no change is left to undo")
+        return steps[0].task
+    task = resolve_task(context, text)
+    if find_tasks(context.state, task) or parse_task_handle(text) is not None:
+        return task
+    try:
+        path = resolve_for_owner(context, text)
+        steps = read_whole_history(context.state, context.map_keys_to_scopes(), path, 1)
+    except (BadName, NotFound, Erased):
+        return task
+    return steps[0].task if steps else task
