@@ -2,23 +2,24 @@
 
 - A1 The text is short and never ambiguous: an age for less than a week, then the day, with the year if it is
   not the current one.
-- A2 A time in the future comes from a wrong clock or a forged file. It has no age, so the text is its day with
-  the year. Clocks of two machines may differ by `MAX_CLOCK_SECONDS`.
+- A2 A time in the future comes from a wrong clock or a forged file. It has no age, so the text is its day
+  with the year. Clocks of two machines may differ by `MAX_CLOCK_ERROR`.
 - A3 Any text is accepted, because front matter can contain any text. The result consists of ASCII digits,
   letters and spaces.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-MAX_CLOCK_SECONDS: Final = 60
-"""Seconds by which a time may be in the future and still count as now."""
+MAX_CLOCK_ERROR: Final = timedelta(minutes=1)
+"""Duration by which a time may be in the future and still count as now."""
 
 MAX_AGE_DAYS: Final = 7
 """Days from which the text is a day instead of an age."""
 
+_MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -38,15 +39,15 @@ def format_age(at: str, now: datetime) -> str:
         time = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(now.tzinfo)
     except (ValueError, OverflowError):
         return ""
-    seconds = int((now - time).total_seconds())
-    if seconds < -MAX_CLOCK_SECONDS:
+    age = now - time
+    if age < -MAX_CLOCK_ERROR:
         return _format_day(time, with_year=True)
-    if seconds < 60:
+    if age < _MINUTE:
         return "just now"
-    if seconds < 3_600:
-        return f"{seconds // 60} min ago"
-    if seconds < 86_400:
-        return f"{seconds // 3_600} h ago"
+    if age < _HOUR:
+        return f"{age // _MINUTE} min ago"
+    if age < _DAY:
+        return f"{age // _HOUR} h ago"
     days = (now.date() - time.date()).days
     if days < MAX_AGE_DAYS:
         return "yesterday" if days == 1 else f"{days} d ago"
