@@ -15,7 +15,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from muniment.cli.table import GROUPS, PROGRAM, TABLE
+from muniment.cli.table import ALIASES, GROUPS, PROGRAM, TABLE
 from muniment.names import __version__
 
 
@@ -135,6 +135,8 @@ class Group(_PlainParameters, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the words of the user name, with its options loaded."""
+        if not self._prefix and args[0] in ALIASES:
+            args = [ALIASES[args[0]], *args[1:]]
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and self.load(args[0]), rest
 

@@ -30,6 +30,7 @@ from muniment.cli.options import Json, MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
+    choose_color,
     configure_logging,
     print_document,
     print_failure,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 ENTRY_HELP: Final = "An entry, such as user/editor/dark-mode.md, or its handle."
 """Help of an argument that is an entry."""
 
+_COLOR_CHOICES: Final = ("auto", "always", "never")
+
 # -- how it ends -------------------------------------------------------------------------------------
 
 
@@ -58,12 +61,14 @@ class Report:
     Attributes:
         document: the JSON document for `--json`, or a function that builds it.
         lines: the lines of the text output; evaluated only if they are printed.
-        notes: remarks for the user, which are printed before `lines`.
+        notes: notices for the user, which are printed before `lines` on standard error.
         problems: problems that the command found, which are printed on standard error.
         error: the failure of the operation, which is printed after `lines`; the document already contains it.
         failure_prefix: the beginning of the line with this failure; empty: use the prefix of the command.
         code: the exit code without an error.
         indent: the indentation of the JSON document; None: print it on one line.
+        remarks: sentences about the lines, such as "nothing is saved here yet", which are printed after them:
+            on a terminal below them, otherwise on standard error, so that a pipe contains only records.
     """
 
     document: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -74,6 +79,7 @@ class Report:
     failure_prefix: str = ""
     code: int = 0
     indent: int | None = 2
+    remarks: Iterable[str] = ()
 
     def emit(self, *, as_json: bool, default_prefix: str = "") -> int:
         """Print the result, and return the exit code.
@@ -91,6 +97,11 @@ class Report:
                 print(clean_foreign_line(problem), file=sys.stderr)
             for line in self.lines:
                 print_line(line)
+            if sys.stdout.isatty():
+                for line in self.remarks:
+                    print_line(line)
+            else:
+                print_notes(self.remarks)
             if self.error is not None:
                 print_failure(self.error, as_json=False, prefix=self.failure_prefix or default_prefix)
         if self.error is None:
@@ -131,6 +142,7 @@ def command(
             if precheck is not None:
                 precheck()
             as_json = bool(given.get("json") if has_json_argument else given.pop("json", False))
+            _apply_color(given.get("color"))
             for name, members in groups.items():
                 given[name] = {member: given.pop(member) for member in members}
             raise typer.Exit(execute(given, as_json=as_json))
@@ -157,6 +169,16 @@ def command(
         return run_command
 
     return decorate
+
+
+def _apply_color(choice: str | None) -> None:
+    """Use the value of the option `--color`, if it was given."""
+    if choice is not None:
+        if choice not in _COLOR_CHOICES:
+            raise typer.BadParameter(
+                f"unknown value {choice!r}; use one of {', '.join(_COLOR_CHOICES)}", param_hint="--color"
+            )
+        choose_color(choice)
 
 
 def _print_result(result: Report | int | None, *, as_json: bool, prefix: str) -> int:
@@ -202,7 +224,9 @@ def parse_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """
     from muniment.settings import parse_roots
 
-    others = {name: value for name, value in flags.items() if name not in {"workspace", "root", "json"}}
+    others = {
+        name: value for name, value in flags.items() if name not in {"workspace", "root", "color", "json"}
+    }
     return {**others, "roots": parse_roots(flags.get("root") or ())}
 
 

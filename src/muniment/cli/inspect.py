@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from muniment.cli.command import ENTRY_HELP, Report, command, open_command_context
+from muniment.cli.display import FactLine, format_groups, format_place
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line, decode, escape_invisible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
 from muniment.kernel.names import Scope
-from muniment.kernel.path import FILE_SUFFIX, canonicalise
+from muniment.kernel.path import FILE_SUFFIX
 from muniment.types.documents import select_members
 
 if TYPE_CHECKING:
@@ -26,20 +28,30 @@ if TYPE_CHECKING:
 
 # -- ls ----------------------------------------------------------------------------------------------
 
+MAX_DRAWN: Final = 200
+"""Maximum number of entries on a terminal that are all listed; of more, each topic shows the newest."""
+
+_NEWEST: Final = 5
+"""Number of entries that each topic shows if there are more than `MAX_DRAWN`."""
+
 
 @command("not listed")
 def ls(
     *,
-    path: Annotated[str, typer.Argument(help="Scope or directory; all scopes if empty.")] = "",
+    path: Annotated[str, typer.Argument(help="A scope, a folder or an entry; everything if empty.")] = "",
     every: Annotated[bool, typer.Option("--all", help="Also list entries that have expired.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="Also print the path of each entry.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """List the entries, and the files that were skipped, with the reason."""
-    with open_command_context(where, reads_entries=True) as context:
-        from muniment.operations.job_context import parse_address
-        from muniment.operations.listing import list_entries
+    """List the entries by scope and topic, and the files that were skipped, with the reason.
 
-        below = canonicalise(parse_address(path).removesuffix("/"), context.policy.scopes) if path else None
+    In a pipe: one line for each entry with text, time, place, trust and handle, separated by tabs.
+    """
+    with open_command_context(where, reads_entries=True) as context:
+        from muniment.operations.listing import list_entries
+        from muniment.operations.visibility import resolve_place
+
+        below = resolve_place(context, path) if path else None
         found = {
             scope: list_entries(
                 context,
@@ -58,12 +70,17 @@ def ls(
         ):
             raise NotFound(f"no entries found at {below.text}")
         missing = [scope for scope in context.policy.scopes if scope not in context.roots]
-    return Report(lambda: _create_list_document(found.values()), _format_list(found, missing))
+    groups = _group_entries(found.values(), "" if below is None else below.text, long=long)
+    return Report(
+        lambda: _create_list_document(found.values()),
+        format_groups(groups),
+        remarks=_list_remarks(found, missing if below is None else []),
+    )
 
 
 def _create_list_document(found: Collection[EntryList]) -> dict[str, object]:
     names = {"title": "name", "withheld": "held"}
-    member_names = "path title description type size trust expires ends readable withheld note"
+    member_names = "path title description type size trust expires ends readable withheld note handle at"
     return {
         "entries": [
             {names.get(name, name): value for name, value in select_members(entry, member_names).items()}
@@ -76,33 +93,65 @@ def _create_list_document(found: Collection[EntryList]) -> dict[str, object]:
     }
 
 
-def _format_list(found: Mapping[Scope, EntryList], missing: list[Scope]) -> Iterator[str]:
+def _group_entries(
+    found: Iterable[EntryList], below: str, *, long: bool
+) -> Iterator[tuple[str, list[FactLine]]]:
+    """Yield the heading and the facts of each topic; the facts are sorted by time, the newest first.
+
+    Args:
+        found: the entries of each scope.
+        below: the path that was listed; a topic with this path is always complete.
+        long: whether to show paths.
+    """
+    topics: dict[str, list[ListedEntry]] = {}
+    for each in found:
+        for entry in each.entries:
+            topics.setdefault(format_place(entry.path), []).append(entry)
+    is_short = sys.stdout.isatty() and sum(map(len, topics.values())) > MAX_DRAWN
+    for topic, entries in sorted(topics.items()):
+        entries.sort(key=lambda entry: entry.at, reverse=True)
+        shown = entries[:_NEWEST] if is_short and topic != below else entries
+        facts = [_create_line(entry, long=long) for entry in shown]
+        if len(shown) < len(entries):
+            hint = f"and {len(entries) - len(shown)} more: muniment ls {shlex.quote(topic)}"
+            facts.append(FactLine(hint))
+        yield f"{clean_foreign_line(topic)} ({len(entries)})", facts
+
+
+def _create_line(entry: ListedEntry, *, long: bool) -> FactLine:
     from muniment.content.expiry import has_ended
 
-    for scope in missing:
-        yield f"{scope}: no entries yet"
-    for scope, each in found.items():
-        count = len(each.entries)
-        yield f"{scope}: {count} {'entry' if count == 1 else 'entries'}"
-        for entry in each.entries:
-            notes = [
-                f"ended on {entry.ends}" if has_ended(entry.ends) else "",
-                clean_foreign_line(entry.note),
-            ]
-            note = f" ({'; '.join(filter(None, notes))})" if any(notes) else ""
-            yield f"  {entry.path}  {_format_title(entry)}{note}"
-        if each.expired:
-            yield f"  {each.expired} expired, not listed; to list them: muniment ls --all"
-        for item in each.skipped:
-            yield f"  skipped: {escape_invisible(item.path)} ({clean_foreign_line(item.reason)})"
-        if not each.complete:
-            yield f"  {scope} could not be read completely"
-
-
-def _format_title(entry: ListedEntry) -> str:
+    labels = [f"ended on {entry.ends}" if has_ended(entry.ends) else "", entry.note]
+    text = entry.title
     if not entry.readable:
-        return "cannot be read"
-    return f"withheld ({entry.withheld})" if entry.withheld else clean_foreign_line(entry.title)
+        text = "cannot be read"
+    elif entry.withheld:
+        text = f"withheld ({entry.withheld})"
+    is_drawn = sys.stdout.isatty()
+    return FactLine(
+        text,
+        entry.at,
+        "" if is_drawn else format_place(entry.path),  # On a terminal the heading has it.
+        str(entry.trust),
+        entry.handle,
+        "; ".join(filter(None, labels)),
+        path=entry.path if long or not entry.handle else "",
+    )
+
+
+def _list_remarks(found: Mapping[Scope, EntryList], missing: list[Scope]) -> Iterator[str]:
+    """Yield remarks about a listing: what is empty, expired, skipped or could not be read."""
+    if not any(each.entries for each in found.values()):
+        yield 'nothing is saved here yet; to save a fact: muniment remember "We deploy on Thursdays"'
+    elif missing:
+        yield f"no entries yet: {', '.join(missing)}"
+    for scope, each in found.items():
+        if each.expired:
+            yield f"{scope}: {each.expired} expired, not listed; to list them: muniment ls --all"
+        for item in each.skipped:
+            yield f"skipped: {escape_invisible(item.path)} ({clean_foreign_line(item.reason)})"
+        if not each.complete:
+            yield f"{scope} could not be read completely"
 
 
 # -- show --------------------------------------------------------------------------------------------
@@ -256,8 +305,6 @@ def _find_editor() -> list[str]:
     Raises:
         ConfigInvalid: neither is set, or its value is not a valid command.
     """
-    import shlex
-
     try:
         editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     except ValueError:

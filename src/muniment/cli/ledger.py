@@ -1,10 +1,10 @@
-"""Implement `muniment history`, `why`, `undo`, `review`, `erase` and `audit`."""
+"""Implement `muniment review`, `erase` and `audit`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import ENTRY_HELP, Report, command, load_settings, open_command_context
+from muniment.cli.command import Report, command, load_settings, open_command_context
+from muniment.cli.display import FactLine, format_facts, format_place
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
@@ -24,118 +25,15 @@ from muniment.cli.terminal import (
     read_input_file,
 )
 from muniment.content.gates import clean_foreign_line
-from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError
+from muniment.errors import ConfigInvalid
 from muniment.kernel.names import MAX_FILE_BYTES
-from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
     from muniment.operations.job_context import JobContext
     from muniment.store.audit import Head
     from muniment.store.review import PendingChange
     from muniment.store.state import State
-    from muniment.types import CommittedStep, ErasePlan, EraseResult, Origin, ReviewDecision
-
-# -- history -----------------------------------------------------------------------------------------
-#
-# `muniment history`, `why` and `undo`: list, explain and undo committed changes.
-
-_UNDO_LABELS: Final = {"create": "restored", "modify": "reverted", "delete": "removed"}
-
-
-@command("no history")
-def history(
-    *,
-    path: Annotated[str, typer.Argument(help="An entry, folder or scope; everything if empty.")] = "",
-    where: MemoryFlags,
-) -> Report:
-    """List the committed changes, newest first."""
-    from muniment.operations.review import STATE_TEXTS, load_history
-    from muniment.store.ledger import MAX_STEPS
-
-    with open_command_context(where) as context:
-        steps = load_history(context, path or None, MAX_STEPS)
-        is_edited = path.endswith(FILE_SUFFIX) and _is_edited_by_hand(context, path)
-    lines = [clean_foreign_line(f"{path} {STATE_TEXTS['edited']}")] if is_edited else []
-    lines += [_format_step(step) for step in steps] or ["no changes were committed yet"]
-    if len(steps) == MAX_STEPS:
-        lines.append(f"only the newest {MAX_STEPS} are listed; give a path to list its older changes")
-    document = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
-    return Report(document | ({"edited_by_hand": True} if is_edited else {}), lines)
-
-
-def _is_edited_by_hand(context: JobContext, unsafe_path: str) -> bool:
-    """Return whether an entry was edited by hand after its last task; False if it is deleted or erased."""
-    from muniment.operations.review import load_origin
-
-    try:
-        return load_origin(context, unsafe_path).state == "edited"
-    except (NotFound, Erased, ToolError):
-        return False
-
-
-def _format_step(step: CommittedStep) -> str:
-    origin = f"{step.asked} of {step.undoes}" if step.undoes else step.asked
-    trust = f", trust {step.trust}" if step.trust is not None else ""
-    erased = ", erased" if step.is_erased else ""
-    return clean_foreign_line(
-        f"{step.at} {step.task}: {step.kind} {step.path} "
-        f"({origin}{trust}, by {step.decided_by}, policy {step.policy}{erased})"
-    )
-
-
-@command("not explained")
-def why(
-    *,
-    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
-    where: MemoryFlags,
-) -> Report:
-    """Show the origin of an entry.
-
-    Also show whether the entry was edited by hand after its last task.
-    """
-    from muniment.operations.review import load_origin
-
-    with open_command_context(where) as context:
-        found = load_origin(context, path)
-    return Report(found.as_json, _format_origin(found))
-
-
-def _format_origin(found: Origin) -> Iterator[str]:
-    from muniment.operations.review import STATE_TEXTS
-
-    trust = f"; trust {found.trust}" if found.trust is not None else ""
-    yield clean_foreign_line(f"{found.path} {STATE_TEXTS[found.state]}{trust}")
-    yield from (f"  {each.trust}: {clean_foreign_line(each.text)}" for each in found.sentences)
-    if found.task is None:
-        return
-    yield "  " + clean_foreign_line(f"task {found.task} ({found.asked}), {found.at}")
-    decided = f"decided by {found.decided_by}, trust {found.request_trust}, policy {found.policy}"
-    yield "  " + clean_foreign_line(decided)
-    if found.fact is not None:
-        yield f"  fact {found.fact} (a keyed digest)"
-
-
-@command("not undone")
-def undo(
-    *,
-    task: Annotated[str, typer.Argument(help="The id of a task, as printed by `history`.")],
-    where: MemoryFlags,
-) -> Report:
-    """Undo a task.
-
-    If its files were changed after the task, nothing is undone.
-    """
-    from muniment.operations import review
-
-    with open_command_context(where) as context, cancel_on_interrupt() as cancel:
-        result = review.undo_task(task, context, cancel=cancel)
-    lines = [
-        f"undone ({_UNDO_LABELS[change.kind]}): {clean_foreign_line(change.path)}"
-        for change in result.changes
-    ]
-    lines += [f"  to redo it: muniment undo {result.task_id}"] if result.error is None else []
-    return Report(result.as_json, lines, result.notes, error=result.error)
-
+    from muniment.types import ErasePlan, EraseResult, ReviewDecision
 
 # -- review ------------------------------------------------------------------------------------------
 #
@@ -155,21 +53,30 @@ def review_list(*, where: MemoryFlags) -> Report:
     with open_command_context(where) as context:
         reviews = list_pending(context)
         other_count = len(read_pending(context.state)) - len(reviews)
+    remarks = [] if reviews else ["nothing waits for you"]
+    if other_count:
+        remarks.append(f"{other_count} more pending reviews in other workspaces")
     return Report(
         {"reviews": [_summarize_review(each) for each in reviews], "elsewhere": other_count},
-        _format_reviews(reviews, other_count),
+        format_facts(map(_create_review_line, reviews)),
+        remarks=remarks,
     )
 
 
-def _format_reviews(reviews: Sequence[PendingChange], other_count: int) -> Iterator[str]:
-    for each in reviews:
-        paths = ", ".join(path.text for path in each.change_set.paths)
-        yield clean_foreign_line(f"{each.id}: {each.run.kind} of {paths}, {each.run.at}")
-        yield f"  reason: {clean_foreign_line('; '.join(each.reasons))}"
-    if not reviews:
-        yield "no pending reviews"
-    if other_count:
-        yield f"{other_count} more pending reviews in other workspaces"
+def _create_review_line(review: PendingChange) -> FactLine:
+    from muniment.store.ledger import build_changes
+
+    changes = [each for each in build_changes(review.change_set.changes) if each.renamed_from is None]
+    first, others = changes[0], len(changes) - 1
+    return FactLine(
+        f"{first.title or first.path}, and {others} more" if others else first.title or first.path,
+        review.run.at,
+        format_place(first.path),
+        str(review.run.trust),
+        review.id,
+        "; ".join(review.reasons),
+        {"create": "+", "modify": "~", "delete": "-"}[first.kind],
+    )
 
 
 @command("not shown")

@@ -91,12 +91,22 @@ Lease = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
+Color = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|always|never", help="Print colours; auto: on a terminal, unless NO_COLOR is set."
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Also print policy, turns, time and confinement.")]
+
+
 class MemoryFlags(TypedDict):
-    """The options that select a memory, and `--json` for the output format."""
+    """The options that select a memory, and those for the output format."""
 
     workspace: Workspace
     policy: PolicyName
     root: Roots
+    color: Color
     json: Json
 
 

@@ -67,7 +67,13 @@ def _count(number: int, noun: str) -> str:
 def _import_notes(source: NoteSource) -> int:
     from muniment.cli.moving import import_source
 
-    where: MemoryFlags = {"workspace": source.workspace, "policy": None, "root": None, "json": False}
+    where: MemoryFlags = {
+        "workspace": source.workspace,
+        "policy": None,
+        "root": None,
+        "color": None,
+        "json": False,
+    }
     try:
         return import_source(source.path, where, format=source.format).emit(as_json=False)
     except MunimentError as error:

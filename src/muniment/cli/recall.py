@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muniment.cli.command import Report, command, open_command_context
+from muniment.cli.display import FactLine, format_facts, format_place
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import print_document
 from muniment.content.gates import clean_foreign_line, escape_invisible
@@ -20,7 +21,7 @@ from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
 if TYPE_CHECKING:
     from muniment.integrations.coding_tools.hook import HookAnswer, HookMemory, HookOptions
     from muniment.kernel.cancel import Deadline
-    from muniment.types import Recalled
+    from muniment.types import RecalledEntry
 
 RECORD_SECONDS: Final = 0.5
 """Seconds to record the injected entries after the response; normally it takes milliseconds."""
@@ -54,6 +55,8 @@ def recall(
 ) -> Report | int:
     """Recall entries that help with a message.
 
+    In a pipe: one line for each entry with text, time, place, trust and handle, separated by tabs.
+
     With --hook the exit code is always 0, and a response is printed within 5 seconds, even after an error.
     """
     from muniment.integrations.coding_tools.hook import HookOptions, search_memory
@@ -77,7 +80,12 @@ def recall(
         recalled = search_memory(memory.recaller, query, options, Deadline(float("inf")))
     if recalled.error is not None:
         raise recalled.error
-    return Report(create_document(recalled), _format_recalled(recalled))
+    return Report(
+        create_document(recalled),
+        format_facts(map(_create_line, recalled.entries)),
+        recalled.notes,
+        remarks=[] if recalled.entries else ["no entry matches; to list all entries: muniment ls"],
+    )
 
 
 def _show_standing(flags: MemoryFlags, options: HookOptions) -> Report:
@@ -95,17 +103,18 @@ def _show_standing(flags: MemoryFlags, options: HookOptions) -> Report:
     return Report(create_document(standing), lines)
 
 
-def _format_recalled(recalled: Recalled) -> Iterator[str]:
-    from muniment.recall.block import format_entry, format_label
+def _create_line(entry: RecalledEntry) -> FactLine:
+    from muniment.recall.block import format_entry
 
-    for entry in recalled.entries:
-        first, *rest = map(escape_invisible, format_entry(entry))
-        yield f"{clean_foreign_line(format_label(entry))} {first}"
-        yield from (f"  {line}".rstrip() for line in rest)
-    if not recalled.entries:
-        yield "no entry matches"
-    for note in recalled.notes:
-        yield f"note: {clean_foreign_line(note)}"
+    return FactLine(
+        "\n".join(format_entry(entry)),
+        entry.at,
+        format_place(entry.path),
+        str(entry.trust),
+        entry.handle,
+        "" if entry.ended is None else f"ended on {entry.ended}",
+        path="" if entry.handle else entry.path,
+    )
 
 
 # -- the hook ----------------------------------------------------------------------------------------

@@ -16,17 +16,29 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 
 from muniment.cli.command import Report, command, drop_key, load_settings, parse_flags
-from muniment.cli.options import Expires, Json, PolicyName, Roots, RunFlags, Symlinks, Workspace
+from muniment.cli.display import FactLine, format_place, quote_fact, wrap_words
+from muniment.cli.options import (
+    Color,
+    Expires,
+    Json,
+    PolicyName,
+    Roots,
+    RunFlags,
+    Symlinks,
+    Verbose,
+    Workspace,
+)
 from muniment.cli.terminal import print_notes
 from muniment.content.gates import clean_foreign_line, escape_invisible
-from muniment.errors import ConfigInvalid, InvalidContent
+from muniment.errors import ConfigInvalid, InvalidContent, MunimentError
 from muniment.files import CREATE_FLAGS, PRIVATE
-from muniment.kernel.names import Enforcement
+from muniment.kernel.names import Enforcement, Trust
 from muniment.names import MAX_FACT_BYTES
 
 if TYPE_CHECKING:
     from muniment.agent.model import Message
     from muniment.agent.runner import Observer, ToolDecision, Witness
+    from muniment.operations.job_context import JobContext
     from muniment.sandbox.sandbox import Sandbox
     from muniment.types import RememberResult
 
@@ -141,6 +153,8 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     ] = None,
     detail: Annotated[bool, typer.Option("--detail", help="Also print the model's last text.")] = False,
     expires: Expires = None,
+    verbose: Verbose = False,
+    color: Color = None,  # noqa: ARG001  `command` uses it
     json: Json = False,
 ) -> Report:
     """Remember a fact."""
@@ -176,9 +190,15 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
                 if transcript is not None:
                     record_transcript(memory.context.state, request.task_id or "", transcript)
                 result = memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
+            similar = _load_similar(result, memory.context)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The task is finished; only the output remains.
     print_notes(each for each in result.notes if each not in memory.context.advice)
-    return Report(result.as_json, _format_result(result, memory.context.advice), error=result.error)
+    return Report(
+        result.as_json,
+        _format_result(result, request.content, similar, verbose=verbose),
+        error=result.error,
+        remarks=[f"note: {clean_foreign_line(each)}" for each in memory.context.advice],
+    )
 
 
 def _read_fact(argument: str) -> str:
@@ -198,34 +218,68 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _format_result(result: RememberResult, advice: Iterable[str] = ()) -> Iterator[str]:
-    if result.error is None and (result.unchanged or result.repeated):
-        yield escape_invisible(result.summary)
-    elif result.error is None:
-        yield from _format_changes(result)
+def _format_result(
+    result: RememberResult, fact: str, similar: Mapping[str, FactLine], *, verbose: bool
+) -> Iterator[str]:
+    """Yield the lines of a result: one for each entry, and more only if something is unusual.
+
+    Args:
+        result: the result.
+        fact: the text of the request.
+        similar: the similar entries, by path.
+        verbose: whether to print also policy, turns, time and confinement.
+    """
+    if result.error is None:
+        yield from _format_changes(result, fact)
+        for path in (each.path for each in result.similar):
+            line = similar.get(path, FactLine(path))
+            where = f" ({line.place}, {line.handle})" if line.handle else ""
+            yield from wrap_words(f"  similar entry, not changed: {quote_fact(line.text)}{where}", indent=4)
+        if result.expires is not None:
+            yield f"  expires: hidden after {result.expires}"
+        if result.ends is not None:
+            yield f"  ends on {result.ends}, according to its text; after that date recall marks it as ended"
+        is_unusual = result.enforcement not in {Enforcement.FULL, None} and not result.unchanged
+        if verbose or is_unusual:
+            yield from wrap_words(f"  confinement {_format_enforcement(result)}", indent=4)
+        if verbose:
+            yield from wrap_words(
+                f"  decided by {clean_foreign_line(result.decided_by)}, {result.turns} turns, "
+                f"{result.seconds:.2f} s, policy {result.policy}, task {clean_foreign_line(result.task_id)}",
+                indent=4,
+            )
+            yield from (f"  {clean_foreign_line(path)}" for path in result.files_touched)
     if result.detail is not None:
         yield result.detail
-    for each in advice:
-        yield f"note: {clean_foreign_line(each)}"
 
 
-def _format_changes(result: RememberResult) -> Iterator[str]:
+def _format_changes(result: RememberResult, fact: str) -> Iterator[str]:
+    from muniment.operations.visibility import ALREADY_KNOWN
+
+    if result.unchanged:
+        known = result.summary.startswith(ALREADY_KNOWN)
+        yield from wrap_words(f"already known: {quote_fact(fact)}" if known else result.summary, indent=2)
+        return
     would = "would be " if result.status == "dry_run" else ""
+    trust = "" if result.trust in {Trust.OWNER, None} else f", trust {result.trust}"
     for change in result.changes:
+        if change.kind == "delete":  # It was renamed.
+            continue
+        text, verb = (
+            quote_fact(change.title or change.path),
+            "saved" if change.kind == "create" else "changed",
+        )
         if change.superseded is not None:
-            yield f'{would}updated: {change.path} (was: "{change.superseded.previous_text}")'
-        elif change.kind != "delete":  # A deleted file was renamed.
-            yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
-    for similar in result.similar:
-        yield f"  similar entry, not changed: {escape_invisible(similar.path)}"
-    if result.expires is not None:
-        yield f"  expires: hidden after {result.expires}"
-    if result.ends is not None:
-        yield f"  ends on {result.ends}, according to its text; after that date recall marks it as ended"
-    yield (
-        f"  {clean_foreign_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
-        f"policy {result.policy}, enforcement {_format_enforcement(result)}"
-    )
+            text, verb = f"{quote_fact(change.superseded.previous_text)} → {text}", "updated"
+        elif change.renamed_from is not None:
+            verb = "changed"
+        verb = f"already {verb} by this task" if result.repeated else f"{would}{verb}"
+        yield from wrap_words(
+            f"{verb}: {text} ({format_place(clean_foreign_line(change.path))}, {change.handle}{trust})",
+            indent=2,
+        )
+    if result.repeated and not result.changes:
+        yield escape_invisible(result.summary)
 
 
 def _format_enforcement(result: RememberResult) -> str:
@@ -233,6 +287,18 @@ def _format_enforcement(result: RememberResult) -> str:
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)
     return f"{result.enforcement} (without {', '.join(result.missing_layers)}; see muniment doctor)"
+
+
+def _load_similar(result: RememberResult, context: JobContext) -> dict[str, FactLine]:
+    """Return the facts of the similar entries in a result, by path; without those that cannot be read."""
+    from muniment.operations.listing import show_entry
+
+    found = {}
+    for path in (each.path for each in result.similar):
+        with suppress(MunimentError):
+            shown = show_entry(context, path)
+            found[path] = FactLine(shown.title, place=format_place(path), handle=shown.handle)
+    return found
 
 
 @contextmanager

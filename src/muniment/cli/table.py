@@ -36,7 +36,7 @@ PROGRAM: Final = "Long-term memory for AI agents as plain markdown."
 
 TABLE: Final[dict[str, CommandRow]] = {
     "remember": CommandRow("Remember a fact.", "remember", has_agent=True, is_traced=True),
-    "ls": CommandRow("List the entries, and the files that were skipped, with the reason.", "inspect"),
+    "ls": CommandRow("List the entries by scope and topic.", "inspect"),
     "show": CommandRow("Print an entry.", "inspect"),
     "doctor": CommandRow("Test the confinement of workers, or a model's server.", "doctor"),
     "tool": CommandRow(
@@ -53,14 +53,17 @@ TABLE: Final[dict[str, CommandRow]] = {
         "tidying",
         is_traced=True,
     ),
-    "history": CommandRow("List the committed changes, newest first.", "ledger"),
-    "why": CommandRow("Show the origin of an entry.", "ledger"),
+    "history": CommandRow("List the committed changes, newest first.", "history"),
+    "why": CommandRow("Show the origin of an entry: who wrote it, and when.", "history"),
     "edit": CommandRow("Edit an entry in your editor.", "inspect"),
     "pin": CommandRow(
         "Pin an entry, or unpin a pinned one.",
         "inspect",
     ),
-    "undo": CommandRow("Undo a task.", "ledger", is_traced=True),
+    "undo": CommandRow(
+        "Undo a change; without an argument, show the last one and ask.", "history", is_traced=True
+    ),
+    "redo": CommandRow("Redo a change that was undone.", "history", is_traced=True),
     "erase": CommandRow(
         "Erase an entry and its history permanently.",
         "ledger",
@@ -154,9 +157,12 @@ TABLE: Final[dict[str, CommandRow]] = {
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Memory": ("remember", "recall", "ls", "show", "edit", "pin", "forget", "dream", "index"),
-    "History": ("history", "why", "undo", "review", "erase", "audit"),
+    "History": ("history", "why", "undo", "redo", "review", "erase", "audit"),
     "Tools": ("setup", "uninstall", "completion", "mcp", "acp", "tool", "projects", "init"),
     "Operate": ("serve", "ui", "token", "fleet", "import", "export", "backup", "restore", "doctor"),
     "Policy": ("policy", "conformance"),
 }
 """The commands in the help of the program, by section."""
+
+ALIASES: Final[dict[str, str]] = {"log": "history", "list": "ls"}
+"""Other names of commands, for people who know them from other programs."""

@@ -86,15 +86,34 @@ def guard_output() -> Iterator[None]:
         )
 
 
+_color_choice = "auto"
+
+
+def choose_color(choice: str) -> None:
+    """Set whether this process prints colours: `auto`, `always` or `never`."""
+    global _color_choice  # noqa: PLW0603  one program has one standard output
+    _color_choice = choice
+
+
+def has_color() -> bool:
+    """Return whether standard output gets colours: as `--color` says, otherwise if it is a terminal.
+
+    Source: https://no-color.org for the variable `NO_COLOR`.
+    """
+    if _color_choice != "auto":
+        return _color_choice == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def color_text(text: str, colour: str) -> str:
     """Return `text` as one line without control characters.
 
     Args:
         text: any text.
-        colour: a key of `_COLOURS`; used only if standard output is a terminal.
+        colour: a key of `_COLOURS`; used only if `has_color`.
     """
     line = _LINE_BREAK.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", escape_invisible(text))
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not has_color():
         return line
     return f"\x1b[{_COLOURS[colour]}m{line}\x1b[0m"
 

@@ -46,14 +46,14 @@ from muniment.operations.job import (
     determine_status,
     log_end,
 )
-from muniment.operations.job_context import JobContext, parse_address
+from muniment.operations.job_context import JobContext
 from muniment.operations.undoable import resolve_task
-from muniment.operations.visibility import resolve_for_owner
+from muniment.operations.visibility import resolve_for_owner, resolve_place
 from muniment.policy.combine import grant_readable
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.erase import remove_empty_directories
-from muniment.store.handles import parse_handle
+from muniment.store.handles import build_task_handle
 from muniment.store.ledger import (
     MAX_STEPS,
     ChangeRow,
@@ -65,6 +65,7 @@ from muniment.store.ledger import (
     read_content_after,
     read_content_before,
     read_history,
+    read_label,
 )
 from muniment.store.renames import read_whole_history
 from muniment.store.review import (
@@ -108,7 +109,7 @@ CHANGE_TEXTS: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "cha
 
 
 def load_history(
-    context: JobContext, unsafe_path: str | None = None, limit: int = MAX_STEPS
+    context: JobContext, unsafe_path: str | None = None, limit: int = MAX_STEPS, *, since: str = ""
 ) -> tuple[CommittedStep, ...]:
     """Return the commits to the bound roots, the newest first; see `store.ledger.read_history`.
 
@@ -118,19 +119,17 @@ def load_history(
         context: the bound roots and the state.
         unsafe_path: only commits that changed this file, directory or scope; None: the whole memory.
         limit: the maximum number of steps.
+        since: only steps since this time, ISO-8601 in UTC; empty: all.
 
     Raises:
         PathEscape, Refusal: the path is invalid in this memory.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    below = None
-    if unsafe_path is not None and parse_handle(unsafe_path) is not None:
-        below = resolve_for_owner(context, unsafe_path)
-    elif unsafe_path:
-        below = canonicalise(parse_address(unsafe_path).removesuffix("/"), context.policy.scopes)
+    below = resolve_place(context, unsafe_path) if unsafe_path else None
     if below is not None and below.rel.endswith(FILE_SUFFIX) and below.scope in context.roots:
-        return read_whole_history(context.state, context.map_keys_to_scopes(), below, limit)
-    return read_history(context.state, context.map_keys_to_scopes(), below, limit)
+        steps = read_whole_history(context.state, context.map_keys_to_scopes(), below, limit)
+        return tuple(each for each in steps if each.at >= since)
+    return read_history(context.state, context.map_keys_to_scopes(), below, limit, since)
 
 
 def load_origin(context: JobContext, unsafe_path: str) -> Origin:
@@ -148,8 +147,14 @@ def load_origin(context: JobContext, unsafe_path: str) -> Origin:
         present = context.read_file(path)
     except NotFound:
         present = None
-    return explain_origin(
-        context.state, context.read_root_key(path.scope), path, present, context.policy.get_trust(path.scope)
+    key = context.read_root_key(path.scope)
+    found = explain_origin(context.state, key, path, present, context.policy.get_trust(path.scope))
+    title, handle = read_label(path, present)
+    return replace(
+        found,
+        title=title,
+        handle=handle,
+        task_handle=None if found.task is None else build_task_handle(found.task),
     )
 
 

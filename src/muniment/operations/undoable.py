@@ -13,12 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from muniment.content.entry import parse
 from muniment.errors import BadName, Erased, NotFound
+from muniment.kernel.path import canonicalise
 from muniment.operations.job_context import JobContext
 from muniment.operations.visibility import resolve_for_owner
 from muniment.store.handles import build_task_handle, parse_task_handle
-from muniment.store.ledger import Run, find_tasks, list_task_ends, read_task_steps
+from muniment.store.ledger import (
+    Run,
+    find_tasks,
+    list_task_ends,
+    read_content_after,
+    read_content_before,
+    read_task_steps,
+)
 from muniment.store.renames import read_whole_history
+from muniment.store.review import format_difference
 from muniment.types import CommittedStep
 
 
@@ -105,3 +115,22 @@ def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = Fals
     except (BadName, NotFound, Erased):
         return task
     return steps[0].task if steps else task
+
+
+def diff_undo(context: JobContext, step: CommittedStep) -> Iterator[str]:
+    """Yield the changed lines of an entry's text if a step of it is undone, in the format of a review.
+
+    Args:
+        context: the memory.
+        step: a step that changed a file of a bound root.
+
+    Raises:
+        Erased: the bytes are no longer known.
+    """
+    path = canonicalise(step.path, context.roots)
+    key = context.read_root_key(path.scope)
+    sides = (
+        read_content_after(context.state, key, path, step.task),
+        read_content_before(context.state, key, path, step.task),
+    )
+    return format_difference(*(None if side is None else parse(side).body.encode() for side in sides))

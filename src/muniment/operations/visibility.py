@@ -327,6 +327,17 @@ def resolve_for_owner(context: JobContext, unsafe_path: str) -> CanonicalPath:
     return Visibility(context, Reader(Trust.OWNER)).resolve_entry(unsafe_path)
 
 
+def resolve_place(context: JobContext, unsafe_path: str) -> CanonicalPath:
+    """Return the canonical path for a scope, a folder or an entry that the owner gives.
+
+    An entry can be given by its path, its address or its handle. Raises and costs as
+    `Visibility.resolve_entry`.
+    """
+    if parse_handle(unsafe_path) is not None and unsafe_path not in context.policy.scopes:
+        return resolve_for_owner(context, unsafe_path)
+    return canonicalise(parse_address(unsafe_path).removesuffix("/"), context.policy.scopes)
+
+
 def _describe_ambiguity(handle: str, found: Mapping[CanonicalPath, str]) -> str:
     """Return the message about a handle that several entries have.
 

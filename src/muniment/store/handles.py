@@ -6,7 +6,7 @@ H2 A handle has `HANDLE_CHARS` characters and at least one digit. The letters co
    looks like a digit, so a handle is never a word.
 H3 A handle is not a proof: any author can write any id, and two ids can have the same handle. Therefore a
    lookup returns all entries that match.
-H4 The handle of a task is the letter `t` and a handle of its id, so that it differs from the handle of an entry.
+H4 The handle of a task is the letter `t` and a handle of its id, which differs from an entry's.
 
 Separate from `catalog.py`, because the operations parse handles before they open a catalog.
 

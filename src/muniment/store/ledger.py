@@ -69,13 +69,13 @@ def build_changes(items: Sequence[FileChange]) -> tuple[Change, ...]:
             each.digest,
             _find_superseded(each, removed_content),
             renames.get(each.path),
-            *_read_label(each.path, each.before if each.after is None else each.after),
+            *read_label(each.path, each.before if each.after is None else each.after),
         )
         for each in items
     )
 
 
-def _read_label(path: CanonicalPath, content: bytes | None) -> tuple[str, str]:
+def read_label(path: CanonicalPath, content: bytes | None) -> tuple[str, str]:
     """Return the title and the handle of an entry; two empty texts if its content is unknown."""
     if content is None:
         return "", ""
@@ -645,6 +645,7 @@ def read_history(
     roots: Mapping[RootKey, Scope],
     under_path: CanonicalPath | None = None,
     limit: int = MAX_STEPS,
+    since: str = "",
 ) -> tuple[CommittedStep, ...]:
     """Return the committed steps, the newest first; at most `limit`.
 
@@ -653,6 +654,7 @@ def read_history(
         roots: the roots to include, with the current names of their scopes.
         under_path: a file, or a directory or scope with everything under it; None: everything.
         limit: maximum number of steps.
+        since: only steps since this time, ISO-8601 in UTC; empty: all.
     """
     names = {scope: key for key, scope in roots.items()}
     keys = (
@@ -665,10 +667,10 @@ def read_history(
     column = "root" if rel else "root || ''"
     found = _HISTORY.read(
         state.ledger,
-        f"WHERE done IS NOT NULL AND {column} IN ({_build_placeholders(keys)}) "
+        f"WHERE done IS NOT NULL AND done >= ? AND {column} IN ({_build_placeholders(keys)}) "
         "AND (? = '' OR rel IN (?, ?) OR substr(rel, 1, length(?) + 1) = ? || '/') "
         "ORDER BY change_set DESC, position LIMIT ?",
-        (*keys, rel, rel, erased, rel, rel, limit),
+        (since, *keys, rel, rel, erased, rel, rel, limit),
     )
     return tuple(_complete_step(each, roots) for each in found)
 
@@ -694,12 +696,12 @@ def _complete_step(row: _StepRow, roots: Mapping[RootKey, Scope]) -> CommittedSt
     """Return a step with the present name of its scope, the titles of its entry, and the handles."""
     root, _, rel = row.step.path.partition("/")
     path = CanonicalPath(roots[RootKey(root)], RelPath(rel))
-    title, handle = _read_label(path, row.before if row.step.kind == "removed" else row.after)
+    title, handle = read_label(path, row.before if row.step.kind == "removed" else row.after)
     return replace(
         row.step,
         path=path.text,
         title=title,
-        previous_title=_read_label(path, row.before)[0] if row.step.kind == "changed" else "",
+        previous_title=read_label(path, row.before)[0] if row.step.kind == "changed" else "",
         handle=handle,
         task_handle=build_task_handle(row.step.task),
     )

@@ -70,6 +70,9 @@ class Origin(WireDocument):
     sentences: Annotated[
         tuple[TrustedText, ...], "The sentences with their trust, if not all have the same trust."
     ] = ()
+    title: Annotated[str, "The title of the present text; empty if the file is missing."] = ""
+    handle: Annotated[str, "The short name of the entry; empty if the file is missing."] = ""
+    task_handle: Annotated[str | None, "The short name of that task, accepted instead of its id."] = None
     request_trust: Annotated[Trust | None, "The trust of the request of that task."] = field(
         default=None, metadata=LOCAL
     )
@@ -83,5 +86,5 @@ class Origin(WireDocument):
         return {
             **select_members(self, "path state trust"),
             "source": None if self.task is None else source,
-            **select_members(self, "asked fact sentences"),
+            **select_members(self, "asked fact sentences title handle task_handle"),
         }

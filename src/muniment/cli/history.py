@@ -1,0 +1,355 @@
+"""Implement `muniment history`, `why`, `undo` and `redo`: list, explain and reverse committed changes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from muniment.cli.command import ENTRY_HELP, Report, command, open_command_context
+from muniment.cli.display import FactLine, format_facts, format_place, quote_fact, wrap_words
+from muniment.cli.options import MemoryFlags, Verbose
+from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm, is_interactive, print_line
+from muniment.content.gates import clean_foreign_line
+from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError
+from muniment.kernel.path import FILE_SUFFIX
+
+if TYPE_CHECKING:
+    from muniment.operations.job_context import JobContext
+    from muniment.types import CommittedStep, Origin
+
+DEFAULT_LIMIT: Final = 20
+"""Number of changes in the text output; `--json` prints as many as one result may have."""
+
+_SIGNS: Final = {"new": "+", "changed": "~", "removed": "-"}
+_ORDINARY_TASKS: Final = {"new": "remember", "changed": "remember", "removed": "forget"}
+_UNDO_VERBS: Final = {"new": "restored", "changed": "changed back", "removed": "removed"}
+_MAX_DIFF_LINES: Final = 12
+"""Maximum number of changes, and of lines of one text, in the preview of an undo."""
+
+# -- history -----------------------------------------------------------------------------------------
+
+
+@command("no history")
+def history(
+    *,
+    path: Annotated[
+        str, typer.Argument(help="An entry, folder or scope, or a task; everything if empty.")
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=1_000, help="Maximum number of changes.", show_default="20")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DATE|2d|12h", help="Only changes since then: a day, or an age such as 2d."),
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Only changes of this scope.")] = None,
+    where: MemoryFlags,
+    verbose: Verbose = False,
+) -> Report:
+    """List the committed changes, newest first: + new, ~ changed, - removed.
+
+    In a pipe: one line for each change with text, time, place, trust and the handle of the task, separated by
+    tabs.
+    """
+    from muniment.operations.review import STATE_TEXTS
+    from muniment.store.ledger import MAX_STEPS
+
+    start = "" if since is None else parse_start(since, datetime.now().astimezone())
+    if scope and path:
+        raise typer.BadParameter("give a path or --scope, not both", param_hint="--scope")
+    maximum = limit or (MAX_STEPS if where["json"] else DEFAULT_LIMIT)
+    with open_command_context(where) as context:
+        # A rename has two steps, and one more line shows whether there are older changes.
+        steps = _load_steps(
+            context, path or scope or "", maximum if where["json"] else 2 * maximum + 2, start
+        )
+        is_edited = path.endswith(FILE_SUFFIX) and _is_edited_by_hand(context, path)
+    changes = merge_renames(steps)
+    remarks = [clean_foreign_line(f"{path} {STATE_TEXTS['edited']}")] if is_edited else []
+    if not changes:
+        remarks.append("no changes were committed yet" if since is None else f"no changes since {since}")
+    elif len(changes) > maximum:
+        remarks.append(f"only the newest {maximum} are listed; for more, use --limit")
+    document = {"steps": [asdict(step) for step in steps], "complete": len(steps) < maximum}
+    lines = format_facts(create_step_line(each, verbose=verbose) for each in changes[:maximum])
+    return Report(document | ({"edited_by_hand": True} if is_edited else {}), lines, remarks=remarks)
+
+
+def _load_steps(context: JobContext, path: str, limit: int, start: str) -> tuple[CommittedStep, ...]:
+    """Return the newest steps of an entry, a folder, a scope or a task.
+
+    Args:
+        context: the memory.
+        path: the path or handle; empty: everything.
+        limit: the maximum number of steps.
+        start: the earliest time, ISO-8601 in UTC; empty: any.
+    """
+    from muniment.operations.review import load_history
+    from muniment.operations.undoable import load_task_steps, resolve_task
+
+    if path and "/" not in path and (task := resolve_task(context, path)) != path:
+        return load_task_steps(context, task)[:limit]
+    return load_history(context, path or None, limit, since=start)
+
+
+def parse_start(text: str, now: datetime) -> str:
+    """Return the start of a time range as a time of the ledger.
+
+    Args:
+        text: `today`, `yesterday`, a day (`2026-11-01`), or an age in hours, days or weeks (`12h`, `2d`,
+            `3w`).
+        now: the current time, with the time zone of the user, in which days begin.
+
+    Raises:
+        ConfigInvalid: the text has another form.
+    """
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    days = {"today": 0, "yesterday": 1}
+    units = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+    number, unit = text[:-1], text[-1:]
+    try:
+        if text in days:
+            start = midnight - timedelta(days=days[text])
+        elif number.isascii() and number.isdigit() and unit in units:
+            start = now - int(number) * units[unit]
+        else:
+            start = datetime.fromisoformat(text)
+            start = start if start.tzinfo else start.replace(tzinfo=now.tzinfo)
+        return start.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError):
+        raise ConfigInvalid(
+            f"invalid --since {text!r}: use a day (2026-11-01), today, yesterday, or an age (12h, 2d, 3w)"
+        ) from None
+
+
+def merge_renames(steps: Sequence[CommittedStep]) -> list[CommittedStep]:
+    """Return steps in which a rename is one changed entry, instead of a removed and a new one."""
+    removed = {(each.task, each.handle): each for each in steps if each.kind == "removed" and each.handle}
+    created = {(each.task, each.handle) for each in steps if each.kind == "new" and each.handle}
+    merged = []
+    for each in steps:
+        key = each.task, each.handle
+        if each.kind == "removed" and key in created:
+            continue
+        if each.kind == "new" and key in removed:
+            merged.append(replace(each, kind="changed", previous_title=removed[key].title))
+        else:
+            merged.append(each)
+    return merged
+
+
+def create_step_line(step: CommittedStep, *, verbose: bool = False) -> FactLine:
+    """Return the fact that shows a step; its handle is the handle of the task."""
+    text = step.title or ("(erased)" if step.is_erased else step.path)
+    if step.previous_title not in {"", text}:
+        text = f"{step.previous_title} → {text}"
+    label = "" if step.asked == _ORDINARY_TASKS[step.kind] else step.asked
+    if verbose:
+        undone = f" of {step.undoes}" if step.undoes else ""
+        label = f"{step.asked}{undone}, by {step.decided_by}, policy {step.policy}, task {step.task}"
+    return FactLine(
+        text,
+        step.at,
+        format_place(step.path),
+        "" if step.trust is None else str(step.trust),
+        step.task_handle,
+        label,
+        _SIGNS[step.kind],
+        step.path if verbose else "",
+    )
+
+
+def _is_edited_by_hand(context: JobContext, unsafe_path: str) -> bool:
+    """Return whether an entry was edited by hand after its last task; False if it is deleted or erased."""
+    from muniment.operations.review import load_origin
+
+    try:
+        return load_origin(context, unsafe_path).state == "edited"
+    except (NotFound, Erased, ToolError):
+        return False
+
+
+# -- why ---------------------------------------------------------------------------------------------
+
+_AUTHORS: Final = {
+    "owner": "you",
+    "workspace": "a person of this workspace",
+    "agent": "an agent, in its own words",
+    "external": "an external source",
+}
+"""The author of a text, by its trust."""
+
+
+@command("not explained")
+def why(
+    *,
+    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
+    where: MemoryFlags,
+    verbose: Verbose = False,
+) -> Report:
+    """Show the origin of an entry: who wrote it, when, and whether it was edited since."""
+    from muniment.operations.review import load_origin
+
+    with open_command_context(where) as context:
+        found = load_origin(context, path)
+    return Report(found.as_json, _format_origin(found, verbose=verbose))
+
+
+def _format_origin(found: Origin, *, verbose: bool) -> Iterator[str]:
+    from muniment.operations.review import STATE_TEXTS
+
+    yield from format_facts(
+        [
+            FactLine(
+                found.title or found.path,
+                found.at or "",
+                format_place(found.path),
+                str(found.trust or ""),
+                found.handle,
+            )
+        ]
+    )
+    if found.trust is not None:
+        yield from _indent(f"written by {_AUTHORS[found.trust]} (trust {found.trust})")
+    yield from _indent(f"it {STATE_TEXTS[found.state]}")
+    for each in found.sentences:
+        yield from _indent(f"{each.trust}: {clean_foreign_line(each.text)}")
+    if found.task is None:
+        return
+    yield from _indent(
+        f"last change: {found.task_handle} ({found.asked}); to undo it: muniment undo {found.task_handle}"
+    )
+    if verbose:
+        yield from _indent(f"path {found.path}, task {found.task}, {found.at}")
+        yield from _indent(
+            f"decided by {found.decided_by}, trust {found.request_trust}, policy {found.policy}"
+        )
+        if found.fact is not None:
+            yield from _indent(f"fact {found.fact} (a keyed digest)")
+
+
+def _indent(text: str) -> Iterator[str]:
+    return wrap_words(f"  {clean_foreign_line(text)}", indent=4)
+
+
+# -- undo and redo -----------------------------------------------------------------------------------
+
+
+@command("not undone")
+def undo(
+    *,
+    task: Annotated[
+        str,
+        typer.Argument(
+            help="A task by its handle or id, or an entry, for its last change (default: the last change)."
+        ),
+    ] = "",
+    show_list: Annotated[bool, typer.Option("--list", help="List the changes that can be undone.")] = False,
+    where: MemoryFlags,
+    yes: Annotated[bool, typer.Option("--yes", help="Undo the last change without asking.")] = False,
+) -> Report | int:
+    """Undo a change; without an argument, show the last one and ask.
+
+    If an entry was changed again after the task, nothing is undone.
+    """
+    if show_list:
+        return _list_tasks(where)
+    return _reverse(task, where, yes=yes, is_redo=False)
+
+
+@command("not redone")
+def redo(
+    *,
+    task: Annotated[str, typer.Argument(help="The handle or id of an undo (default: the last undo).")] = "",
+    where: MemoryFlags,
+    yes: Annotated[bool, typer.Option("--yes", help="Redo the last undo without asking.")] = False,
+) -> Report | int:
+    """Redo a change that was undone; without an argument, show the last undo and ask."""
+    return _reverse(task, where, yes=yes, is_redo=True)
+
+
+def _list_tasks(where: MemoryFlags) -> Report:
+    from muniment.operations.undoable import list_undoable
+
+    with open_command_context(where) as context:
+        tasks = [merge_renames(steps) for steps in islice(list_undoable(context), DEFAULT_LIMIT)]
+    document = {"tasks": [[asdict(step) for step in steps] for steps in tasks]}
+    remarks = [] if tasks else ["no change is left to undo"]
+    return Report(document, format_facts(map(_summarize_task, tasks)), remarks=remarks)
+
+
+def _summarize_task(steps: Sequence[CommittedStep]) -> FactLine:
+    """Return one line for a task: its first change, and the number of the others."""
+    line, others = create_step_line(steps[0]), len(steps) - 1
+    return replace(line, text=f"{line.text}, and {others} more") if others else line
+
+
+def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Report | int:
+    """Undo or redo a task; if it was not given, show what would change, and ask."""
+    from muniment.operations import review
+    from muniment.operations.undoable import find_undoable, load_task_steps
+
+    word = "redo" if is_redo else "undo"
+    is_asking = not task and not yes
+    if is_asking and (where["json"] or not is_interactive()):
+        raise typer.BadParameter(f"without a terminal, give a task (see: muniment {word} --help), or --yes")
+    with open_command_context(where) as context:
+        found = find_undoable(context, task or None, is_redo=is_redo)
+        steps = load_task_steps(context, found)
+        if is_asking:
+            for line in _preview_undo(context, steps):
+                print_line(line)
+            if not confirm(f"{word} this? [y/N] "):
+                print("nothing was changed", file=sys.stderr)
+                return EXIT_CANCELLED
+        with cancel_on_interrupt() as cancel:
+            result = review.undo_task(found, context, cancel=cancel)
+        done = load_task_steps(context, result.task_id) if result.error is None else ()
+    return Report(result.as_json, _format_undo(done, f"{word[:2]}done"), result.notes, error=result.error)
+
+
+def _preview_undo(context: JobContext, steps: Sequence[CommittedStep]) -> Iterator[str]:
+    """Yield the lines that show what the undo of a task would change."""
+    from muniment.operations.undoable import diff_undo
+
+    changes = merge_renames(steps)
+    first = create_step_line(changes[0])
+    count = f"{len(changes)} {'change' if len(changes) == 1 else 'changes'} by {changes[0].asked}"
+    yield from format_facts([FactLine(count, first.at, handle=first.handle)])
+    for each in changes[:_MAX_DIFF_LINES]:
+        yield from format_facts(_reverse_step(each))
+        if each.kind == "changed" and each.previous_title in {"", each.title}:
+            yield from (f"  {line}" for line in islice(diff_undo(context, each), _MAX_DIFF_LINES))
+    if len(changes) > _MAX_DIFF_LINES:
+        yield f"and {len(changes) - _MAX_DIFF_LINES} more; to list them: muniment history {first.handle}"
+
+
+def _reverse_step(step: CommittedStep) -> Iterator[FactLine]:
+    """Yield the facts that an undo removes and restores."""
+    place, title = format_place(step.path), step.title or step.path
+    if step.kind == "removed":
+        yield FactLine(title, place=place, handle=step.handle, sign="+")
+    elif step.kind == "new":
+        yield FactLine(title, place=place, handle=step.handle, sign="-")
+    elif step.previous_title in {"", step.title}:
+        yield FactLine(title, place=place, handle=step.handle, sign="~")
+    else:
+        yield FactLine(title, place=place, handle=step.handle, sign="-")
+        yield FactLine(step.previous_title, place=place, handle=step.handle, sign="+")
+
+
+def _format_undo(steps: Iterable[CommittedStep], word: str) -> Iterator[str]:
+    """Yield one line for each entry that an undo changed."""
+    for each in merge_renames(tuple(steps)):
+        title = quote_fact(each.title or each.path)
+        if each.kind == "changed" and each.previous_title not in {"", each.title}:
+            text = f"{quote_fact(each.previous_title)} → {title}"
+        else:
+            text = f"{_UNDO_VERBS[each.kind]} {title}"
+        yield from wrap_words(f"{word}: {text} ({format_place(each.path)}, {each.handle})", indent=2)
