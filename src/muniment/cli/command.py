@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from muniment.operations.job_context import JobContext
     from muniment.settings import Settings
 
-ENTRY_HELP: Final = "An entry, such as user/editor/dark-mode.md, or its handle."
+ENTRY_HELP: Final = "The handle of an entry, such as k3f9q, or its path, such as user/editor/dark-mode.md."
 """Help of an argument that is an entry."""
 
 _COLOR_CHOICES: Final = ("auto", "always", "never")

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from muniment.cli.terminal import has_color
 from muniment.content.gates import clean_foreign_line
+from muniment.errors import MunimentError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from muniment.operations.job_context import JobContext
 
 MIN_TEXT_CELLS: Final = 24
 """Minimum width of the column with the text; on a narrower terminal, the place is left out."""
@@ -109,6 +112,23 @@ def wrap_words(text: str, indent: int = 0) -> Iterator[str]:
     first, *rest = layout.wrap(text, layout.width - indent)
     yield first
     yield from (" " * indent + each for each in rest)
+
+
+def describe_entry(context: JobContext, path: str) -> str:
+    """Return the title of an entry in quotes, with its place and handle; its path if it cannot be read."""
+    from muniment.operations.listing import show_entry
+
+    try:
+        shown = show_entry(context, path)
+    except MunimentError:
+        return clean_foreign_line(path)
+    return describe_fact(shown.title, path, shown.handle)
+
+
+def describe_fact(title: str, path: str, handle: str, *others: str) -> str:
+    """Return the title of an entry in quotation marks, with its place, its handle and other remarks."""
+    remarks = filter(None, [clean_foreign_line(format_place(path)), handle, *others])
+    return f"{quote_fact(title or path)} ({', '.join(remarks)})"
 
 
 def quote_fact(text: str) -> str:

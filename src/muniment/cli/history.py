@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muniment.cli.command import ENTRY_HELP, Report, command, open_command_context
-from muniment.cli.display import FactLine, format_facts, format_place, quote_fact, wrap_words
+from muniment.cli.display import FactLine, describe_fact, format_facts, format_place, quote_fact, wrap_words
 from muniment.cli.options import MemoryFlags, Verbose
 from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm, is_interactive, print_line
 from muniment.content.gates import clean_foreign_line
@@ -52,7 +52,9 @@ def history(
     where: MemoryFlags,
     verbose: Verbose = False,
 ) -> Report:
-    """List the committed changes, newest first: + new, ~ changed, - removed.
+    """List the committed changes, newest first.
+
+    The signs mean: + new, ~ changed, - removed.
 
     In a pipe: one line for each change with text, time, place, trust and the handle of the task, separated by
     tabs.
@@ -193,7 +195,10 @@ def why(
     where: MemoryFlags,
     verbose: Verbose = False,
 ) -> Report:
-    """Show the origin of an entry: who wrote it, when, and whether it was edited since."""
+    """Show the origin of an entry: who wrote it, and when.
+
+    Also show whether it was edited by hand since.
+    """
     from muniment.operations.review import load_origin
 
     with open_command_context(where) as context:
@@ -254,7 +259,9 @@ def undo(
     where: MemoryFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Undo the last change without asking.")] = False,
 ) -> Report | int:
-    """Undo a change; without an argument, show the last one and ask.
+    """Undo a change; without an argument, the last one.
+
+    On a terminal, the last one is shown first, and the command asks.
 
     If an entry was changed again after the task, nothing is undone.
     """
@@ -270,7 +277,10 @@ def redo(
     where: MemoryFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Redo the last undo without asking.")] = False,
 ) -> Report | int:
-    """Redo a change that was undone; without an argument, show the last undo and ask."""
+    """Redo a change that was undone.
+
+    Without an argument, show the last undo and ask.
+    """
     return _reverse(task, where, yes=yes, is_redo=True)
 
 
@@ -347,9 +357,8 @@ def _reverse_step(step: CommittedStep) -> Iterator[FactLine]:
 def _format_undo(steps: Iterable[CommittedStep], word: str) -> Iterator[str]:
     """Yield one line for each entry that an undo changed."""
     for each in merge_renames(tuple(steps)):
-        title = quote_fact(each.title or each.path)
+        verb = f"{_UNDO_VERBS[each.kind]} "
         if each.kind == "changed" and each.previous_title not in {"", each.title}:
-            text = f"{quote_fact(each.previous_title)} → {title}"
-        else:
-            text = f"{_UNDO_VERBS[each.kind]} {title}"
-        yield from wrap_words(f"{word}: {text} ({format_place(each.path)}, {each.handle})", indent=2)
+            verb = f"{quote_fact(each.previous_title)} → "
+        text = describe_fact(each.title, each.path, each.handle)
+        yield from wrap_words(f"{word}: {verb}{text}", indent=2)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muniment.cli.command import ENTRY_HELP, Report, command, open_command_context
-from muniment.cli.display import FactLine, format_groups, format_place
+from muniment.cli.display import FactLine, describe_entry, format_facts, format_groups, format_place
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line, decode, escape_invisible
@@ -24,6 +24,7 @@ from muniment.kernel.path import FILE_SUFFIX
 from muniment.types.documents import select_members
 
 if TYPE_CHECKING:
+    from muniment.kernel.path import CanonicalPath
     from muniment.types import EntryList, IndexResult, ListedEntry
 
 # -- ls ----------------------------------------------------------------------------------------------
@@ -43,7 +44,9 @@ def ls(
     long: Annotated[bool, typer.Option("--long", help="Also print the path of each entry.")] = False,
     where: MemoryFlags,
 ) -> Report:
-    """List the entries by scope and topic, and the files that were skipped, with the reason.
+    """List the entries by scope and topic.
+
+    Files that were skipped are listed with the reason.
 
     In a pipe: one line for each entry with text, time, place, trust and handle, separated by tabs.
     """
@@ -165,8 +168,12 @@ def show(
         typer.Argument(help=f"{ENTRY_HELP} ENTRY@TASK prints its text after a task."),
     ],
     where: MemoryFlags,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print the complete file.")] = False,
 ) -> Report | None:
-    """Print an entry."""
+    """Print an entry.
+
+    On a terminal its text is printed, in a pipe the complete file.
+    """
     from muniment.operations.renames import read_entry_file
     from muniment.operations.visibility import resolve_for_owner
 
@@ -185,12 +192,30 @@ def show(
         removed = f"{task} removed {found.text}"
         return Report({"path": found.text, "content": None, "task": task}, problems=[removed])
     text = decode(data)
-    if where["json"] or sys.stdout.isatty():  # On a terminal, make invisible characters visible.
+    if where["json"] or sys.stdout.isatty():
         document = {"path": found.text, "content": text} | ({"task": task} if task else {})
-        return Report(document, [escape_invisible(text).removesuffix("\n")])
+        return Report(document, _format_entry(data, found, verbose=verbose))
     with guard_output():
         sys.stdout.buffer.write(text.encode())
     return None
+
+
+def _format_entry(data: bytes, path: CanonicalPath, *, verbose: bool) -> Iterator[str]:
+    """Yield the title and the text of an entry for a terminal, with visible invisible characters."""
+    from muniment.content.entry import parse
+    from muniment.store.ledger import read_label
+
+    entry, (title, handle) = parse(decode(data)), read_label(path, data)
+    provenance = entry.muniment or {}
+    at = provenance.get("updated")
+    body = escape_invisible(entry.body.strip("\n"))
+    yield from format_facts(
+        [FactLine(title, at if isinstance(at, str) else "", format_place(path.text), "", handle)]
+    )
+    if verbose:
+        yield from escape_invisible(entry.text).removesuffix("\n").split("\n")
+    elif body != title:
+        yield from ("", *body.split("\n"))
 
 
 # -- index -------------------------------------------------------------------------------------------
@@ -267,14 +292,8 @@ def edit(
             print_notes([f"your text is saved in {copy}"])
             raise
         shutil.rmtree(directory)
-    return Report(
-        select_members(result, "task_id path notes"),
-        [
-            f"saved (changed): {clean_foreign_line(result.path)}",
-            f"  to undo it: muniment undo {result.task_id}",
-        ],
-        result.notes,
-    )
+        shown = describe_entry(context, result.path)
+    return Report(select_members(result, "task_id path notes"), [f"changed: {shown}"], result.notes)
 
 
 @command("not pinned")
@@ -292,10 +311,9 @@ def pin(
 
     with open_command_context(where) as context, cancel_on_interrupt() as cancel:
         result = operation.toggle_pin(context, path, dry_run=dry_run, cancel=cancel)
+        shown = describe_entry(context, result.previous_path if dry_run else result.path)
     done = "pinned" if result.pinned else "unpinned"
-    lines = [f"{'would be ' if dry_run else ''}{done}: {clean_foreign_line(result.path)}"]
-    if result.task_id is not None:
-        lines.append(f"  to undo it: muniment undo {result.task_id}")
+    lines = [f"{'would be ' if dry_run else ''}{done}: {shown}"]
     return Report(select_members(result, "task_id path previous_path pinned notes"), lines, result.notes)
 
 

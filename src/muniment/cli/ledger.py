@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muniment.cli.command import Report, command, load_settings, open_command_context
-from muniment.cli.display import FactLine, format_facts, format_place
+from muniment.cli.display import FactLine, describe_fact, format_facts, format_place
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
@@ -148,10 +148,9 @@ def _report_decision(done: ReviewDecision) -> Report:
         lines = [f"rejected: {done.review_id}; nothing was written"]
     else:
         lines = [
-            f"approved ({CHANGE_TEXTS[change.kind]}): {clean_foreign_line(change.path)}"
-            for change in done.changes
+            f"approved ({CHANGE_TEXTS[each.kind]}): {describe_fact(each.title, each.path, each.handle)}"
+            for each in done.changes
         ]
-        lines.append(f"  to undo it: muniment undo {done.task_id}")
     return Report(done.as_json, lines, done.notes)
 
 

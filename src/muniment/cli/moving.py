@@ -10,13 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from glob import escape
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
 from muniment.cli.command import Report, command, load_settings, open_command_context
+from muniment.cli.display import FactLine, format_facts, format_place, wrap_words
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line
@@ -127,9 +130,10 @@ def import_source(
             result = import_items(
                 source.items, request, context, cancel=cancel, observe=observe, files=source.files
             )
+        facts = _list_imported(result, context) if sys.stdout.isatty() and not where["json"] else []
     return Report(
         result.as_json,
-        _format_import(result, path),
+        chain(format_facts(facts), _format_import(result, path)),
         result.notes,
         error=result.error,
         failure_prefix="not completed",
@@ -147,35 +151,56 @@ def _list_missing_scopes(context: JobContext, settings: Settings, workspace: Pat
     return frozenset(missing if is_project else missing - {"project"})
 
 
+def _list_imported(result: ImportResult, context: JobContext) -> list[FactLine]:
+    """Return the first facts of an import, for a terminal, and a line with the number of the others."""
+    from muniment.cli.history import create_step_line
+    from muniment.operations.undoable import load_task_steps
+
+    if result.request.dry_run:
+        lines = [
+            FactLine(each.name, place=format_place(each.path), sign="+")
+            for each in result.imported[:MAX_LISTED]
+        ]
+    else:
+        steps = (step for task in result.tasks for step in load_task_steps(context, task))
+        lines = [
+            replace(create_step_line(each), label="", handle=each.handle)
+            for each in islice(steps, MAX_LISTED)
+        ]
+    others = len(result.imported) - len(lines)
+    return [*lines, FactLine(f"and {others} more")] if others > 0 and lines else lines
+
+
 def _format_import(result: ImportResult, path: Path) -> Iterator[str]:
+    from muniment.store.handles import build_task_handle
+
     is_dry, counts = result.request.dry_run, result.counts
-    for each in result.refused[:MAX_LISTED]:
-        yield f"rejected: {clean_foreign_line(each.name)} ({clean_foreign_line(each.reason)})"
-    if len(result.refused) > MAX_LISTED:
-        yield f"  and {len(result.refused) - MAX_LISTED} more rejected; --json lists them"
-    for each in result.not_taken[:MAX_LISTED]:
-        lines = f":{each.lines}" if each.lines else ""
-        yield f"skipped: {clean_foreign_line(each.name)}{lines} ({clean_foreign_line(each.reason)})"
-    if len(result.not_taken) > MAX_LISTED:
-        yield f"  and {len(result.not_taken) - MAX_LISTED} more skipped; --json lists them"
-    yield (
-        f"{'would be ' if is_dry else ''}imported: {counts['imported']}, already known: {counts['known']}, "
-        f"{'would wait' if is_dry else 'waiting'} for review: {counts['held']}, "
-        f"rejected: {counts['refused']}, skipped: {counts['not_taken']} "
-        f"({result.request.format}, trust {result.request.trust})"
-    )
-    reviews = list(dict.fromkeys(each.review for each in result.held if each.review))
-    for review in reviews[:MAX_LISTED]:
-        yield f"  to decide about it: muniment review show {review}"
-    if len(reviews) > MAX_LISTED:
-        yield f"  and {len(reviews) - MAX_LISTED} more reviews; see: muniment review list"
+    for verb, outcomes in (("rejected", result.refused), ("skipped", result.not_taken)):
+        for each in outcomes[:MAX_LISTED]:
+            lines = f":{each.lines}" if each.lines else ""
+            text = f"{verb}: {clean_foreign_line(each.name)}{lines} ({clean_foreign_line(each.reason)})"
+            yield from wrap_words(text, indent=2)
+        if len(outcomes) > MAX_LISTED:
+            yield f"  and {len(outcomes) - MAX_LISTED} more {verb}; --json lists them"
+    labels = {
+        f"{'would be ' if is_dry else ''}imported": counts["imported"],
+        "already known": counts["known"],
+        f"{'would wait' if is_dry else 'waiting'} for review": counts["held"],
+        "rejected": counts["refused"],
+        "skipped": counts["not_taken"],
+    }
+    listed = [f"{label}: {count}" for label, count in labels.items() if count or "imported" in label]
+    yield from wrap_words(f"{', '.join(listed)} ({result.request.format}, trust {result.request.trust})", 2)
+    if any(each.review for each in result.held):
+        yield "  to decide about what waits: muniment review list"
     for task in result.tasks:
-        yield f"  to undo it: muniment undo {task}"
+        yield f"  to undo it: muniment undo {build_task_handle(task)}"
     if result.lowered:
         command_line = f"muniment import {shlex.quote(str(path))} --trust owner"
-        yield (
+        yield from wrap_words(
             f"  {result.lowered} entries claim more trust than {result.request.trust}; "
-            f"if you created this export, undo the import and run: {clean_foreign_line(command_line)}"
+            f"if you created this export, undo the import and run: {clean_foreign_line(command_line)}",
+            indent=2,
         )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 
 from muniment.cli.command import Report, command, drop_key, load_settings, parse_flags
-from muniment.cli.display import FactLine, format_place, quote_fact, wrap_words
+from muniment.cli.display import describe_entry, describe_fact, quote_fact, wrap_words
 from muniment.cli.options import (
     Color,
     Expires,
@@ -30,7 +30,7 @@ from muniment.cli.options import (
 )
 from muniment.cli.terminal import print_notes
 from muniment.content.gates import clean_foreign_line, escape_invisible
-from muniment.errors import ConfigInvalid, InvalidContent, MunimentError
+from muniment.errors import ConfigInvalid, InvalidContent
 from muniment.files import CREATE_FLAGS, PRIVATE
 from muniment.kernel.names import Enforcement, Trust
 from muniment.names import MAX_FACT_BYTES
@@ -38,9 +38,10 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Message
     from muniment.agent.runner import Observer, ToolDecision, Witness
-    from muniment.operations.job_context import JobContext
+    from muniment.api import Memory
+    from muniment.cancelling import Cancel
     from muniment.sandbox.sandbox import Sandbox
-    from muniment.types import RememberResult
+    from muniment.types import RememberRequest, RememberResult
 
 # -- transcript --------------------------------------------------------------------------------------
 #
@@ -163,7 +164,6 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment.cli.which_memory import ask_which_memory
     from muniment.operations.job import choose_task_id
     from muniment.operations.remember_job import KIND
-    from muniment.store.tasks import record_transcript
     from muniment.types import RememberRequest
 
     with Cancel() as cancel:
@@ -185,12 +185,8 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
                 detail=detail,
                 expires=expires,
             )
-            roots = [root.trusted_path for root in memory.context.roots.values()]
-            with open_transcript(transcript, roots) as witness, _show_progress() as observe:
-                if transcript is not None:
-                    record_transcript(memory.context.state, request.task_id or "", transcript)
-                result = memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
-            similar = _load_similar(result, memory.context)
+            result = _run_request(memory, request, transcript, cancel)
+            similar = [describe_entry(memory.context, each.path) for each in result.similar]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The task is finished; only the output remains.
     print_notes(each for each in result.notes if each not in memory.context.advice)
     return Report(
@@ -199,6 +195,26 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
         error=result.error,
         remarks=[f"note: {clean_foreign_line(each)}" for each in memory.context.advice],
     )
+
+
+def _run_request(
+    memory: Memory, request: RememberRequest, transcript: Path | None, cancel: Cancel
+) -> RememberResult:
+    """Run a request, with its progress on the terminal, and return its result.
+
+    Args:
+        memory: the opened memory.
+        request: the request.
+        transcript: the file for the messages of the run; None: no file.
+        cancel: the token that Ctrl-C cancels.
+    """
+    from muniment.store.tasks import record_transcript
+
+    roots = [root.trusted_path for root in memory.context.roots.values()]
+    with open_transcript(transcript, roots) as witness, _show_progress() as observe:
+        if transcript is not None:
+            record_transcript(memory.context.state, request.task_id or "", transcript)
+        return memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
 
 
 def _read_fact(argument: str) -> str:
@@ -219,22 +235,20 @@ def _read_fact(argument: str) -> str:
 
 
 def _format_result(
-    result: RememberResult, fact: str, similar: Mapping[str, FactLine], *, verbose: bool
+    result: RememberResult, fact: str, similar: Sequence[str], *, verbose: bool
 ) -> Iterator[str]:
     """Yield the lines of a result: one for each entry, and more only if something is unusual.
 
     Args:
         result: the result.
         fact: the text of the request.
-        similar: the similar entries, by path.
+        similar: the similar entries, each as `describe_entry` returns it.
         verbose: whether to print also policy, turns, time and confinement.
     """
     if result.error is None:
         yield from _format_changes(result, fact)
-        for path in (each.path for each in result.similar):
-            line = similar.get(path, FactLine(path))
-            where = f" ({line.place}, {line.handle})" if line.handle else ""
-            yield from wrap_words(f"  similar entry, not changed: {quote_fact(line.text)}{where}", indent=4)
+        for each in similar:
+            yield from wrap_words(f"  similar entry, not changed: {each}", indent=4)
         if result.expires is not None:
             yield f"  expires: hidden after {result.expires}"
         if result.ends is not None:
@@ -261,23 +275,16 @@ def _format_changes(result: RememberResult, fact: str) -> Iterator[str]:
         yield from wrap_words(f"already known: {quote_fact(fact)}" if known else result.summary, indent=2)
         return
     would = "would be " if result.status == "dry_run" else ""
-    trust = "" if result.trust in {Trust.OWNER, None} else f", trust {result.trust}"
+    trust = "" if result.trust in {Trust.OWNER, None} else f"trust {result.trust}"
     for change in result.changes:
         if change.kind == "delete":  # It was renamed.
             continue
-        text, verb = (
-            quote_fact(change.title or change.path),
-            "saved" if change.kind == "create" else "changed",
-        )
+        text = describe_fact(change.title, change.path, change.handle, trust)
+        verb = "saved" if change.kind == "create" and change.renamed_from is None else "changed"
         if change.superseded is not None:
             text, verb = f"{quote_fact(change.superseded.previous_text)} → {text}", "updated"
-        elif change.renamed_from is not None:
-            verb = "changed"
         verb = f"already {verb} by this task" if result.repeated else f"{would}{verb}"
-        yield from wrap_words(
-            f"{verb}: {text} ({format_place(clean_foreign_line(change.path))}, {change.handle}{trust})",
-            indent=2,
-        )
+        yield from wrap_words(f"{verb}: {text}", indent=2)
     if result.repeated and not result.changes:
         yield escape_invisible(result.summary)
 
@@ -287,18 +294,6 @@ def _format_enforcement(result: RememberResult) -> str:
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)
     return f"{result.enforcement} (without {', '.join(result.missing_layers)}; see muniment doctor)"
-
-
-def _load_similar(result: RememberResult, context: JobContext) -> dict[str, FactLine]:
-    """Return the facts of the similar entries in a result, by path; without those that cannot be read."""
-    from muniment.operations.listing import show_entry
-
-    found = {}
-    for path in (each.path for each in result.similar):
-        with suppress(MunimentError):
-            shown = show_entry(context, path)
-            found[path] = FactLine(shown.title, place=format_place(path), handle=shown.handle)
-    return found
 
 
 @contextmanager

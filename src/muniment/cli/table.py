@@ -60,9 +60,7 @@ TABLE: Final[dict[str, CommandRow]] = {
         "Pin an entry, or unpin a pinned one.",
         "inspect",
     ),
-    "undo": CommandRow(
-        "Undo a change; without an argument, show the last one and ask.", "history", is_traced=True
-    ),
+    "undo": CommandRow("Undo a change; without an argument, the last one.", "history", is_traced=True),
     "redo": CommandRow("Redo a change that was undone.", "history", is_traced=True),
     "erase": CommandRow(
         "Erase an entry and its history permanently.",

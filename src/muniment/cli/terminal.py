@@ -96,7 +96,7 @@ def choose_color(choice: str) -> None:
 
 
 def has_color() -> bool:
-    """Return whether standard output gets colours: as `--color` says, otherwise if it is a terminal.
+    """Return whether standard output gets colours: by `--color`, otherwise if it is a terminal.
 
     Source: https://no-color.org for the variable `NO_COLOR`.
     """

@@ -78,6 +78,7 @@ from muniment.store.review import (
     read_pending,
     record_decision,
     reject_pending,
+    resolve_review,
 )
 from muniment.store.state import State
 from muniment.store.trust import TrustDecision
@@ -214,6 +215,7 @@ def show_review(review_id: str, context: JobContext) -> ReviewShown:
         InvalidScope: the review concerns directories that are not bound.
         ManagedMemoryUnavailable: the state cannot be used.
     """
+    review_id = resolve_review(context.state, review_id)
     pending_review = load_pending(context.state, review_id)
     check_roots(context.state, pending_review, context.roots)
 
@@ -255,6 +257,7 @@ def approve_review(
         ManagedMemoryUnavailable: nothing was written, or the write is rolled back before the next change.
     """
     state = context.state
+    review_id = resolve_review(state, review_id)
     pending_review = load_pending(state, review_id)
     check_roots(state, pending_review, context.roots)
     if digest != pending_review.compute_digest(context.policy.digest):
@@ -327,6 +330,7 @@ def reject_review(review_id: str, context: JobContext, *, cancel: Cancel | None 
         NotFound, ReviewClosed, InvalidScope: as `approve_review`.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: the review stays pending.
     """
+    review_id = resolve_review(context.state, review_id)
     reject_pending(context.state, review_id, context.roots, context.start_deadline(cancel), timestamp())
     return ReviewDecision(
         review_id=review_id, status="rejected", files_touched=(), touched_scopes=(), notes=()

@@ -44,7 +44,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.operations.job_context import JobContext, LoadedEntry, is_visible, load_entry, parse_address
 from muniment.operations.request import MAX_LISTED_PATHS
 from muniment.store.audit import timestamp
-from muniment.store.handles import HANDLE_CHARS, parse_handle
+from muniment.store.handles import HANDLE_CHARS, parse_handle, parse_task_handle
 from muniment.store.upkeep import open_view
 
 if TYPE_CHECKING:
@@ -191,6 +191,8 @@ class Visibility:
         Cost: nothing for a path; as `find_by_handle` for a handle.
         """
         handle = parse_handle(unsafe_path)
+        if handle is None and parse_task_handle(unsafe_path) is not None:
+            raise NotFound(f"{unsafe_path} is the handle of a task; see: muniment history {unsafe_path}")
         if handle is None or unsafe_path in self._context.policy.scopes:
             return self._context.resolve_path(unsafe_path)
         found = self.find_by_handle(handle, recallable_only=recallable_only)

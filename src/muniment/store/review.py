@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from muniment.content.gates import escape_invisible
-from muniment.errors import InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
+from muniment.errors import BadName, InvalidScope, NotFound, QuotaExceeded, ReviewClosed, printable
 from muniment.kernel.apply import lock_roots
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Deadline
@@ -62,6 +62,9 @@ _WAITING: Final = (
     "state = 'pending' AND NOT EXISTS "
     "(SELECT 1 FROM change_set WHERE task = 'approve:' || review.id AND done IS NOT NULL)"
 )
+
+MIN_ID_CHARS: Final = 4
+"""Minimum characters of the id of a review that a person may type."""
 
 _CHANGE_SET_ID: Final = "(SELECT change_set.id FROM change_set WHERE change_set.review = review.id)"
 """SQL expression that orders reviews with the same time."""
@@ -238,6 +241,27 @@ def read_pending(
 def find_pending(state: State, task: str) -> PendingChange | None:
     """Return the oldest pending review of a task, or None."""
     return next(iter(read_pending(state, "AND task = ?", (task,))), None)
+
+
+def resolve_review(state: State, text: str) -> str:
+    """Return the id of the pending review that begins with a text; an unknown text is returned unchanged.
+
+    Args:
+        state: has the ledger.
+        text: an id, or at least its first `MIN_ID_CHARS` characters.
+
+    Raises:
+        BadName: several ids begin with the text.
+    """
+    if len(text) < MIN_ID_CHARS or not text.isalnum() or not text.isascii():
+        return text
+    rows = state.ledger.rows(
+        "SELECT id FROM review WHERE state = 'pending' AND id >= ? AND id < ? ORDER BY id", (text, f"{text}~")
+    )
+    found = [review for (review,) in rows]
+    if len(found) > 1:
+        raise BadName(f"ambiguous id {text}: use one of {', '.join(found)}")
+    return found[0] if found else text
 
 
 def load_pending(state: State, review_id: str) -> PendingChange:
