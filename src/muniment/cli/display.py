@@ -172,7 +172,7 @@ class _Layout:
             "trust": max((len(each.trust) for each in rows), default=0) if shows_trust else 0,
             "handle": max((len(each.handle) for each in rows), default=0),
         }
-        columns["place"] = min(columns["place"], self.width // 4)
+        columns["place"] = min(columns["place"], self.width // 3)
         if self._measure_text(columns) < MIN_TEXT_CELLS:
             columns["place"] = 0
         self.columns = {name: width for name, width in columns.items() if width}

@@ -201,21 +201,26 @@ def show(
 
 
 def _format_entry(data: bytes, path: CanonicalPath, *, verbose: bool) -> Iterator[str]:
-    """Yield the title and the text of an entry for a terminal, with visible invisible characters."""
+    """Yield the text of an entry for a terminal; invisible characters become visible escapes.
+
+    Args:
+        data: the bytes of the file.
+        path: its path.
+        verbose: whether to yield the complete file instead of the text.
+    """
     from muniment.content.entry import parse
     from muniment.store.ledger import read_label
 
     entry, (title, handle) = parse(decode(data)), read_label(path, data)
-    provenance = entry.muniment or {}
-    at = provenance.get("updated")
-    body = escape_invisible(entry.body.strip("\n"))
+    at = (entry.muniment or {}).get("updated")
+    body = (entry.text if verbose else entry.body).strip("\n")
+    is_one_line = "\n" not in body
+    heading = body or title if is_one_line else title
     yield from format_facts(
-        [FactLine(title, at if isinstance(at, str) else "", format_place(path.text), "", handle)]
+        [FactLine(heading, at if isinstance(at, str) else "", format_place(path.text), handle=handle)]
     )
-    if verbose:
-        yield from escape_invisible(entry.text).removesuffix("\n").split("\n")
-    elif body != title:
-        yield from ("", *body.split("\n"))
+    if not is_one_line:
+        yield from ("", *escape_invisible(body).split("\n"))
 
 
 # -- index -------------------------------------------------------------------------------------------
