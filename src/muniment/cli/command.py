@@ -34,7 +34,7 @@ from muniment.cli.terminal import (
     configure_logging,
     print_document,
     print_failure,
-    print_line,
+    print_lines,
     print_notes,
 )
 from muniment.content.gates import clean_foreign_line
@@ -95,11 +95,9 @@ class Report:
             print_notes(self.notes)
             for problem in self.problems:
                 print(clean_foreign_line(problem), file=sys.stderr)
-            for line in self.lines:
-                print_line(line)
+            print_lines(self.lines)
             if sys.stdout.isatty():
-                for line in self.remarks:
-                    print_line(line)
+                print_lines(self.remarks)
             else:
                 print_notes(self.remarks)
             if self.error is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LOG_VARIABLE: Final = "MUNIMENT_LOG"
 
-_COLOURS: Final = {"red": "31;1", "green": "32", "yellow": "33", "dim": "2"}
+_COLOURS: Final = {"red": "31;1", "green": "32", "yellow": "33", "cyan": "36", "dim": "2", "bold": "1"}
 """Escape codes for colours (Select Graphic Rendition; ECMA-48, 8.3.117)."""
 
 _LINE_BREAK: Final = re.compile("[\r\n\u2028\u2029]")
@@ -65,6 +65,12 @@ def print_line(text: str) -> None:
     """Print a text and a line break on standard output."""
     with guard_output():
         print(text)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print texts on standard output, each with a line break."""
+    with guard_output():
+        sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 @contextmanager

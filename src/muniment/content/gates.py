@@ -181,6 +181,8 @@ def clean_line(text: str) -> str:
 
     Invisible characters that the gates allow are removed too, and so are halves of surrogate pairs.
     """
+    if text.isascii() and text.isprintable() and "  " not in text:  # Most texts; ten times faster.
+        return text.strip()
     flat = " ".join(text.split())
     return " ".join(re.sub("[\ud800-\udfff]", "", _INVISIBLE.sub("", flat)).split())
 
