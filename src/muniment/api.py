@@ -367,11 +367,12 @@ class Memory:
         If this method raises an error, nothing was written.
 
         Args:
-            task_id: the id of the task, from a result or from `history`.
+            task_id: the id or handle of the task, from a result or from `history`.
             cancel: a token; setting it ends the call early.
 
         Raises:
-            NotFound: no task with this id has changed this memory.
+            NotFound: no task with this id or handle has changed this memory.
+            BadName: several tasks have the handle.
             UndoOverlap: the files of the task were changed again; the error lists them.
             AlreadyUndone, Erased: the task is already undone, or its data was erased.
             InvalidScope: the task changed directories that this memory does not contain.
@@ -596,7 +597,8 @@ class Memory:
         """Erase permanently an entry, or the files that a task wrote, with their complete history.
 
         Args:
-            target: the path of an entry, its address (`muniment://…`), or the id of a task.
+            target: the path of an entry, its address (`muniment://…`) or its handle; or the id or handle of a
+                task.
             dry_run: report what would be erased, and erase nothing.
             cancel: a token; setting it ends the call early, before anything is erased.
 

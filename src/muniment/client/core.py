@@ -556,7 +556,7 @@ class ClientCore:
         )
 
     def undo(self, task_id: str) -> Plan[UndoResult]:
-        """Undo the changes of a task."""
+        """Undo the changes of a task, for its id or handle."""
         check_texts(task_id=task_id)
         return _read_plan_response(self._post_document("undo", taskId=task_id), UndoResult, "an undo")
 
@@ -564,7 +564,7 @@ class ClientCore:
         """Erase an entry, or all files that a task wrote, permanently and with their history.
 
         Args:
-            target: path of the entry, its address (`muniment://…`), or the id of the task.
+            target: path, address (`muniment://…`) or handle of the entry; or id or handle of the task.
             dry_run: only report what would be erased.
 
         Raises:

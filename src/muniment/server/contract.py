@@ -186,7 +186,7 @@ class ListQuery(_Request):
 class UndoBody(_Request):
     """The task whose changes are undone."""
 
-    task_id: str
+    task_id: str = Field(description="The id of the task, or its handle.")
 
 
 class EraseBody(_Request):
