@@ -30,10 +30,13 @@ NOT_OPERATIONS = {
     "http": {"capabilities", "healthz", "health", "hello", "readyz", "ui", "metrics", "openapi.json"}
     | {"tasks", "events", "head"},
     "cli": {"doctor", "tool", "serve", "ui", "acp", "mcp", "conformance", "init", "backup", "restore"}
-    | {"setup", "completion", "uninstall", "index verify"},
+    | {"setup", "completion", "uninstall", "index verify", "redo"},
     "page": {"reviews", "tasks", "task", "audit", "health", "edit", "/cancel"},
 }
-"""Parts of a surface that are not operations on a memory: tasks, the daemon, the machine, policies."""
+"""Parts of a surface that are not operations on a memory: tasks, the daemon, the machine, policies.
+
+`redo` is the undo of an undo.
+"""
 
 
 def read_parameters(method):
