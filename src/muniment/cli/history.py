@@ -16,7 +16,7 @@ from muniment.cli.display import FactLine, describe_fact, format_facts, format_p
 from muniment.cli.options import MemoryFlags, Verbose
 from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm, is_interactive, print_line
 from muniment.content.gates import clean_foreign_line
-from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError
+from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError, printable
 from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
@@ -93,11 +93,14 @@ def _load_steps(context: JobContext, path: str, limit: int, start: str) -> tuple
         start: the earliest time, ISO-8601 in UTC; empty: any.
     """
     from muniment.operations.review import load_history
-    from muniment.operations.undoable import load_task_steps, resolve_task
+    from muniment.operations.undoable import load_task_steps, resolve_target
 
-    if path and "/" not in path and (task := resolve_task(context, path)) != path:
-        return load_task_steps(context, task)[:limit]
-    return load_history(context, path or None, limit, since=start)
+    target = resolve_target(context, path) if path else None
+    if isinstance(target, str):
+        if not (steps := load_task_steps(context, target)):
+            raise NotFound(f"no changes found for {printable(path)!r}; use a scope, a path or a handle")
+        return steps[:limit]
+    return load_history(context, None if target is None else target.text, limit, since=start)
 
 
 def parse_start(text: str, now: datetime) -> str:
@@ -257,7 +260,9 @@ def undo(
     ] = "",
     show_list: Annotated[bool, typer.Option("--list", help="List the changes that can be undone.")] = False,
     where: MemoryFlags,
-    yes: Annotated[bool, typer.Option("--yes", help="Undo the last change without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Undo the last change, whoever made it, without asking.")
+    ] = False,
 ) -> Report | int:
     """Undo a change; without an argument, the last one.
 

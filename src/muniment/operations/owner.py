@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from muniment.cancelling import Cancel
-from muniment.errors import BadArguments, BadName, PathEscape, Refusal
+from muniment.errors import BadArguments, PathEscape, Refusal
 from muniment.kernel.decide import Deny, PolicyEvaluator
-from muniment.kernel.names import Trust, Verb
+from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.operations.job_context import JobContext, parse_address
-from muniment.operations.undoable import resolve_task
-from muniment.operations.visibility import Reader, Visibility, resolve_for_owner
+from muniment.operations.undoable import resolve_target
 from muniment.store import erase as erasing
-from muniment.store.handles import parse_handle, parse_task_handle
 from muniment.store.index_plan import IndexCheck
 from muniment.store.index_upkeep import rebuild_index, verify_root_index
-from muniment.store.ledger import find_tasks
 from muniment.store.upkeep import open_view
 from muniment.types import ErasePlan, EraseResult, Explained, IndexResult
 
@@ -107,6 +104,7 @@ def erase(
 
     Raises:
         NotFound: the memory contains no trace of the target.
+        BadName: several entries or tasks have the handle.
         PathEscape, Refusal, ToolError: the target is not the path of a file that can be erased.
         InvalidScope: the task wrote to directories that are not bound in this memory.
         StoreConflict: another process wrote a file in the meantime; retry.
@@ -116,19 +114,5 @@ def erase(
         context.state, context.roots, context.policy, context.start_deadline(cancel)
     )
     run_operation = erasing.plan_erasure if dry_run else erasing.erase
-    return run_operation(_resolve_erase_target(context, target), erase_context)
-
-
-def _resolve_erase_target(context: JobContext, text: str) -> str:
-    """Return the path or the id that a text names: a path, an address, an id, or a handle.
-
-    Raises:
-        BadName: several entries or tasks have the handle.
-        NotFound: none has it.
-    """
-    handle, tasks = parse_handle(text), find_tasks(context.state, text)
-    if text in tasks or (handle is None and parse_task_handle(text) is None):
-        return parse_address(text)
-    if handle is not None and tasks and Visibility(context, Reader(Trust.OWNER)).find_by_handle(handle):
-        raise BadName(f"ambiguous handle {text}: a task and an entry have it; use the complete handle")
-    return resolve_task(context, text) if tasks else resolve_for_owner(context, text).text
+    found = parse_address(target) if "/" in target else resolve_target(context, target)
+    return run_operation(found if isinstance(found, str) else found.text, erase_context)

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from muniment.content.entry import parse
-from muniment.errors import BadName, Erased, NotFound
-from muniment.kernel.path import canonicalise
+from muniment.errors import BadName, NotFound
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.operations.job_context import JobContext
-from muniment.operations.visibility import resolve_for_owner
-from muniment.store.handles import build_task_handle, parse_task_handle
+from muniment.operations.visibility import find_owned_entries, resolve_for_owner, resolve_place
+from muniment.store.handles import build_task_handle, parse_handle
 from muniment.store.ledger import (
     Run,
     find_tasks,
@@ -51,6 +51,32 @@ def resolve_task(context: JobContext, text: str, is_known: Callable[[Run], bool]
         listed = ", ".join(f"{build_task_handle(task)} ({task})" for task in found)
         raise BadName(f"ambiguous handle {text}: use one of these tasks: {listed}")
     return found[0] if found else text
+
+
+def resolve_target(context: JobContext, text: str) -> str | CanonicalPath:
+    """Return what the owner names: the id of a task, or the path of an entry, a folder or a scope.
+
+    Args:
+        context: the memory.
+        text: an id or handle of a task; or a path, address or handle of an entry. An unknown text without a
+            slash is returned unchanged, as the id of a task.
+
+    Raises:
+        BadName: several tasks or entries have the handle, or a task and an entry have it.
+        PathEscape, Refusal: the text is not a valid path of this memory.
+        NotFound: no entry has the handle; or the scope has no directory yet.
+        ManagedMemoryUnavailable: the state cannot be used.
+    """
+    if "/" in text or text in context.policy.scopes:
+        return resolve_place(context, text)
+    tasks, handle = find_tasks(context.state, text), parse_handle(text)
+    if handle is None or text in tasks:
+        return resolve_task(context, text)
+    if not tasks:
+        return resolve_for_owner(context, text)
+    if find_owned_entries(context, handle):
+        raise BadName(f"ambiguous handle {text}: a task and an entry have it; use the complete handle")
+    return resolve_task(context, text)
 
 
 def load_task_steps(context: JobContext, task: str) -> tuple[CommittedStep, ...]:
@@ -98,7 +124,7 @@ def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = Fals
 
     Raises:
         NotFound: no such task, or no change is left to reverse.
-        BadName, PathEscape, Refusal: as `resolve_task` and `resolve_for_owner`.
+        BadName, PathEscape, Refusal: as `resolve_target`.
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
     if text is None:
@@ -106,15 +132,13 @@ def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = Fals
         if not steps:
             raise NotFound("no undo is left to redo" if is_redo else "no change is left to undo")
         return steps[0].task
-    task = resolve_task(context, text)
-    if find_tasks(context.state, task) or parse_task_handle(text) is not None:
-        return task
-    try:
-        path = resolve_for_owner(context, text)
-        steps = read_whole_history(context.state, context.map_keys_to_scopes(), path, 1)
-    except (BadName, NotFound, Erased):
-        return task
-    return steps[0].task if steps else task
+    target = resolve_target(context, text)
+    if isinstance(target, str):
+        return target
+    steps = read_whole_history(context.state, context.map_keys_to_scopes(), target, 1)
+    if not steps:
+        raise NotFound(f"no task has changed {target.text}")
+    return steps[0].task
 
 
 def diff_undo(context: JobContext, step: CommittedStep) -> Iterator[str]:

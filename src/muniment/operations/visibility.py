@@ -329,6 +329,11 @@ def resolve_for_owner(context: JobContext, unsafe_path: str) -> CanonicalPath:
     return Visibility(context, Reader(Trust.OWNER)).resolve_entry(unsafe_path)
 
 
+def find_owned_entries(context: JobContext, handle: str) -> dict[CanonicalPath, str]:
+    """Return the entries with a handle that the owner may see, as `Visibility.find_by_handle`."""
+    return Visibility(context, Reader(Trust.OWNER)).find_by_handle(handle)
+
+
 def resolve_place(context: JobContext, unsafe_path: str) -> CanonicalPath:
     """Return the canonical path for a scope, a folder or an entry that the owner gives.
 

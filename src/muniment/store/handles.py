@@ -38,6 +38,8 @@ ULID: Final = re.compile(f"[0-7][{CROCKFORD}]{{25}}")
 TASK_LETTER: Final = "t"
 """First letter of the handle of a task."""
 
+TASK_HANDLE_CHARS: Final = 1 + HANDLE_CHARS
+
 _ALPHABET: Final = "0123456789bcdfghjkmnpqrstvwxyz"
 _PREFIX: Final = re.compile(f"[{_ALPHABET}]{{{MIN_HANDLE_CHARS},{HANDLE_CHARS}}}")
 _TASK_PREFIX: Final = re.compile(f"{TASK_LETTER}[{_ALPHABET}]{{{MIN_HANDLE_CHARS - 1},{HANDLE_CHARS}}}")

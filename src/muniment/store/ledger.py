@@ -30,7 +30,13 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store.database import Transaction, build_unavailable_error
-from muniment.store.handles import build_task_handle, find_renames, parse_task_handle, read_handle
+from muniment.store.handles import (
+    TASK_HANDLE_CHARS,
+    build_task_handle,
+    find_renames,
+    parse_task_handle,
+    read_handle,
+)
 from muniment.store.passages import (
     NO_SOURCE,
     PERSON,
@@ -480,17 +486,19 @@ def find_tasks(
         is_known: whether the caller may know a task, for handles; an id is never checked.
 
     Returns:
-        An id that equals the text alone; otherwise all ids with the handle, the newest first.
+        An id that equals the text, and all other ids with the handle, the newest first. The beginning of a
+        handle is ignored if an id equals it: callers choose ids, such as `t123`. A complete handle is not:
+        otherwise a caller could choose it as the id of a task, which would then be undone instead.
 
     Cost: for a handle, a scan of the ids of all tasks, about 5 µs each.
     """
-    if state.ledger.rows("SELECT 1 FROM change_set WHERE task = ? AND done IS NOT NULL", (text,)):
-        return (text,)
-    if (prefix := parse_task_handle(text)) is None:
-        return ()
-    rows = state.ledger.rows("SELECT task FROM change_set WHERE done IS NOT NULL ORDER BY id DESC")
-    found = (task for (task,) in rows if build_task_handle(task).startswith(prefix))
-    return tuple(task for task in found if (done := find_commit(state, task)) and is_known(done.run))
+    is_id = bool(state.ledger.rows("SELECT 1 FROM change_set WHERE task = ? AND done IS NOT NULL", (text,)))
+    found, prefix = [text] if is_id else [], parse_task_handle(text)
+    if prefix is not None and not (is_id and len(prefix) < TASK_HANDLE_CHARS):
+        rows = state.ledger.rows("SELECT task FROM change_set WHERE done IS NOT NULL ORDER BY id DESC")
+        same = (task for (task,) in rows if task != text and build_task_handle(task).startswith(prefix))
+        found += [task for task in same if (done := find_commit(state, task)) and is_known(done.run)]
+    return tuple(found)
 
 
 class TaskEnd(NamedTuple):
