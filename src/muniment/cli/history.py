@@ -261,7 +261,7 @@ def undo(
     show_list: Annotated[bool, typer.Option("--list", help="List the changes that can be undone.")] = False,
     where: MemoryFlags,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Undo the last change, whoever made it, without asking.")
+        bool, typer.Option("--yes", help="Undo the last change of any author, without asking.")
     ] = False,
 ) -> Report | int:
     """Undo a change; without an argument, the last one.
