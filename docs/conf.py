@@ -21,7 +21,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 DOCS = Path(__file__).parent
 PROJECT = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SECTIONS = {
-    "Use it": "first-day commands setup mcp page projects recall models glossary",
+    "Use it": "first-day commands setup mcp page projects recall models captures captures-wide glossary",
     "From a program": "library daemon http acp adapters api api-types api-client api-testing api-hosts",
     "Run it": "configuration operations moving platforms fleet",
     "What it promises": "entry-format security confinement policies conformance",
