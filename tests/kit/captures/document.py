@@ -51,7 +51,7 @@ def build_pages(captures, editions, views, *, sizes, now, count):
     for title, results in captures:
         narrow += f"\n### {title}\n"
         wide += f"\n## {title}\n"
-        for edition, result in zip(editions, results, strict=True):
+        for edition, result in _merge_same(editions, results):
             narrow += _format_screen(edition, "", result.line, result.by_columns[80], most=40)
             wide += _format_screen(edition, "120 columns", result.line, result.by_columns[120], most=20)
             if result.piped.lines == result.by_columns[120].lines:
@@ -59,6 +59,17 @@ def build_pages(captures, editions, views, *, sizes, now, count):
             else:
                 wide += _format_screen(edition, "in a pipe", f"{result.line} | cat", result.piped, most=20)
     return narrow + _format_views(views, editions, sizes), wide
+
+
+def _merge_same(editions, results):
+    """Return each title with its result; equal results have one title, such as "After and before"."""
+    found = []
+    for edition, result in zip(editions, results, strict=True):
+        if found and found[0][1] == result:
+            found[0] = f"{found[0][0]} and {edition.lower()}", result
+        else:
+            found.append((edition, result))
+    return found
 
 
 def describe_styles(captures, editions):

@@ -27,6 +27,11 @@ _QUESTION = re.compile(r"(?:[\])?:>]) $")
 """The end of a line that waits for an answer."""
 
 _STYLES = ("bold", "italics", "underscore", "reverse")
+_COLOURS = {"brown": "yellow", "brightbrown": "bright yellow"}
+"""The names of `pyte` that differ from the usual ones."""
+
+_DIM = re.compile(rb"\x1b\[(?:[013-9];)*2[;m]")
+"""The escape code of dim text, which `pyte` ignores."""
 
 _END_OF_INPUT = b"\x04"
 
@@ -65,18 +70,19 @@ def run_on_terminal(command, *, columns, cwd, env, answers=()):
         ) as process:
             os.close(slave)
             try:
-                _feed(stream, terminal, master, waiting)
+                is_dim = _feed(stream, terminal, master, waiting)
                 code = process.wait(SECONDS)
             finally:
                 process.kill()
     finally:
         os.close(master)
-    return Screen(_read_lines(terminal), code, _find_styles(terminal))
+    styles = _find_styles(terminal) | ({"dim"} if is_dim else set())
+    return Screen(_read_lines(terminal), code, styles)
 
 
 def _feed(stream, terminal, master, answers):
-    """Show the output of a program until its end, and answer its questions."""
-    end = time.monotonic() + SECONDS
+    """Show the output of a program until its end, and answer its questions; return whether any was dim."""
+    end, output = time.monotonic() + SECONDS, b""
     while True:
         readable, _, _ = select.select([master], [], [], max(0.0, end - time.monotonic()))
         if not readable:
@@ -84,9 +90,10 @@ def _feed(stream, terminal, master, answers):
         try:
             data = os.read(master, 65_536)
         except OSError:  # Linux reports the end of all writers as EIO.
-            return
+            data = b""
         if not data:
-            return
+            return _DIM.search(output) is not None
+        output += data
         stream.feed(data)
         if _QUESTION.search(_read_line(terminal, terminal.cursor.y)[: terminal.cursor.x]):
             os.write(master, answers.pop(0).encode() + b"\n" if answers else _END_OF_INPUT)
@@ -108,7 +115,7 @@ def _find_styles(terminal):
     for row in terminal.buffer.values():
         for each in row.values():
             if each.data.strip():
-                found |= {each.fg} - {"default"}
+                found |= {_COLOURS.get(each.fg, each.fg)} - {"default"}
                 found |= {style for style in _STYLES if getattr(each, style)}
     return frozenset(found)
 

@@ -29,10 +29,10 @@ _NOTES = {
     "deploy.md": "We roll back with `make rollback`, which takes two minutes\n",
     "oncall.md": "- The pager rotates every Friday at noon\n- Incidents are written up within two days\n",
     "editor.md": "The user prefers dark mode in all editors\n",
-    "keys.md": "The key of the bucket is AKIAIOSFODNN7EXAMPLE\n",
+    "wifi.md": "The password of the wifi is hunter2hunter2\n",
     "empty.md": "\n",
 }
-"""The folder to import. One file is already known, and one contains an invalid key, which is rejected."""
+"""The folder to import. One file is already known, and one contains a password, which is rejected."""
 
 
 class Edition:

@@ -25,9 +25,15 @@ def show(code, tmp_path, *, columns=40, answers=()):
 
 
 def test_screen_omits_removed_progress(tmp_path):
-    code = r"print('reading 1 of 2', end='\r'); print('\x1b[2Kdone\x1b[1m!\x1b[0m')"
+    code = r"print('reading 1 of 2', end='\r'); print('\x1b[2Kdone')"
     found = show(code, tmp_path)
-    assert (found.lines, found.code, found.styles) == (("done!",), 0, {"bold"})
+    assert (found.lines, found.code, found.styles) == (("done",), 0, frozenset())
+
+
+def test_screen_lists_colours_and_styles(tmp_path):
+    code = r"print('\x1b[1;33mold\x1b[0m \x1b[2mquiet\x1b[0m \x1b[38;2;1;2;3mnew\x1b[0m')"
+    found = show(code, tmp_path)
+    assert (found.lines, found.styles) == (("old quiet new",), {"bold", "yellow", "dim", "010203"})
 
 
 def test_screen_has_width_of_terminal(tmp_path):
@@ -85,21 +91,32 @@ def test_existing_directory_is_not_touched(tmp_path, monkeypatch):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def build(*editions, piped=("saved",)):
+def build(*editions, piped=("saved",), codes=(1, 2)):
     """Build the pages of one command and one view."""
-    screens = {80: Screen(("saved", "```"), 0, frozenset({"green"})), 120: Screen(("saved",), 1)}
-    captures = [("Save", [Result("muniment ls", screens, Screen(piped, 0)) for _ in editions])]
+    screens = {80: Screen(("saved", "```"), 0, frozenset({"green"}))}
+    results = [
+        Result("muniment ls", screens | {120: Screen(("saved",), code)}, Screen(piped, 0))
+        for _, code in zip(editions, codes, strict=False)
+    ]
+    captures = [("Save", results)]
     return build_pages(captures, editions, [("home", "Home")], sizes=["desktop"], now="today", count=2)
 
 
 def test_pages_compare_two_editions():
     narrow, wide = build("After", "Before")
-    for edition in "After", "Before":
+    for edition, code in ("After", 1), ("Before", 2):
         assert f"\n{edition}:\n\n````text\n$ muniment ls\nsaved\n```\n````\n" in narrow
         assert f"![Home, desktop, {edition.lower()}](captures/home-desktop-{edition.lower()}.webp)" in narrow
-        assert f"\n{edition}, 120 columns, exit code 1:\n\n```text\n$ muniment ls\nsaved\n```\n" in wide
+        assert f"\n{edition}, 120 columns, exit code {code}:\n\n```text\n$ muniment ls\nsaved\n```\n" in wide
         assert f"\n{edition}, in a pipe, the same.\n" in wide
     assert "after: green; before: green" in narrow
+
+
+def test_same_output_of_two_editions_is_shown_once():
+    narrow, wide = build("After", "Before", codes=(0, 0))
+    assert narrow.count("$ muniment ls") == 1
+    assert "\nAfter and before:\n" in narrow
+    assert "\nAfter and before, 120 columns:\n" in wide
 
 
 def test_pages_of_one_edition_have_no_title_of_it():
