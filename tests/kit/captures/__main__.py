@@ -3,7 +3,7 @@
     PYTHONPATH=tests .venv/bin/python -m kit.captures [OTHER]
 
 OTHER is another checkout with a `.venv`: its output is shown as "before", that of this checkout as "after".
-Takes about two minutes. Needs Chromium and its driver (`kit.browser`), and no network. Uses only `/tmp/me`.
+Takes about two minutes. Needs Chromium and its driver (`kit.browser`), and no network. Uses only `/tmp/ann`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A throwaway memory with the facts of some weeks, and the programs of two checkouts that use it.
 
-Everything is below `/tmp/me`: its name is visible in the captures, and a longer one would change where lines
+Everything is below `/tmp/ann`: its name is visible in the captures, and a longer one would change where lines
 are wrapped. If it exists, nothing is touched.
 """
 
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 from kit.git import run_git
 from kit.locations import TESTS
 
-BASE = Path("/tmp/me")
+BASE = Path("/tmp/ann")
 WORK, HOME, NOTES = BASE / "project", BASE / ".muniment", BASE / "notes"
 NOW = datetime(2026, 6, 10, 9, 30, tzinfo=UTC)
 
@@ -94,9 +95,12 @@ def create_world():
     """Create the directory of the captures for the block, and remove it afterwards.
 
     Raises:
-        FileExistsError: it exists; another capture runs, or was killed.
+        SystemExit: it exists.
     """
-    BASE.mkdir(mode=0o700)
+    try:
+        BASE.mkdir(mode=0o700)
+    except FileExistsError:
+        sys.exit(f"{BASE} exists: another capture runs, or was killed; if none runs, remove it")
     try:
         WORK.mkdir()
         run_git(WORK, "init", "--quiet")
