@@ -63,7 +63,8 @@ class MemoryResources:
 
 def make_server(memory, trust="agent", model=None):
     """Create a server of a library memory; call it on an event loop."""
-    return MemoryServer(lambda _: LocalBackend(MemoryResources(memory, model), Trust(trust)))
+    backend = LocalBackend(MemoryResources(memory, model), Trust(trust))
+    return MemoryServer(lambda _: backend)
 
 
 def run_with_client(target, era, body, **options):

@@ -357,7 +357,8 @@ def undo_task(
     """Undo the changes of a task; return an error in the result's `error`, never raise it.
 
     Args:
-        task: the id or handle of the task to undo.
+        task: the id of the task to undo; from the owner also its handle. Other callers resolve the handles of
+            their own tasks first.
         context: the policy, roots and state; the caller closes them.
         trust: the trust of the caller; a change that would replace text of a higher trust waits for the
             owner's review.
@@ -366,7 +367,8 @@ def undo_task(
     run = create_run(context, "undo", choose_task_id("undo", None), trust, DECIDED_BY)
     with span("task", kind="undo") as task_span:
         try:
-            task = resolve_task(context, task)
+            if trust is Trust.OWNER:
+                task = resolve_task(context, task)
             run = replace(run, undoes=task)
             result = _run_undo(task, run, context, context.start_deadline(cancel))
         except MunimentError as error:

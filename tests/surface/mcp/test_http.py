@@ -36,6 +36,7 @@ from muniment.integrations.mcp import server
 from muniment.integrations.mcp.http import MAX_PARALLEL_UNDOS, MAX_READS, _LaneBackend
 from muniment.server import guard
 from muniment.server.core import MAX_OWNER_OPERATIONS
+from muniment.store.handles import build_task_handle
 from muniment.testing.scripted_models import ScriptedModel
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
@@ -296,13 +297,15 @@ def test_client_can_undo_only_its_own_tasks(session, daemon):
 
     async def body(client):
         tasks = [each["taskId"] for each in (owner_task, client_task)]
+        tasks += [build_task_handle(each) for each in tasks]
         codes = [read_error_code(await client.call_tool("undo", {"task_id": each})) for each in tasks]
         own_task = await client.call_tool("remember", {"content": "The user leases a dock"})
-        undone = await client.call_tool("undo", {"task_id": own_task.structured_content["task_id"]})
+        handle = build_task_handle(own_task.structured_content["task_id"])
+        undone = await client.call_tool("undo", {"task_id": handle})
         second_undo = await client.call_tool("undo", {"task_id": undone.structured_content["task_id"]})
         return codes, undone.is_error, read_error_code(second_undo)
 
-    assert session(body, token=trusted) == (["owner_required"] * 2, False, "owner_required")
+    assert session(body, token=trusted) == (["owner_required"] * 4, False, "owner_required")
 
 
 @pytest.mark.threat("T-API-11", control="owner_pins")

@@ -15,6 +15,7 @@ from kit.mcp import ERAS, is_only_between_marks, make_server, read_error_code, r
 from kit.server.process import write_policy
 from muniment.integrations.mcp import actions
 from muniment.store.audit import read_records
+from muniment.store.handles import build_task_handle
 from muniment.store.review import read_pending
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
@@ -173,10 +174,17 @@ def test_model_cannot_forget_or_undo_owner_facts(session, opened_memory):
         assert "owner" not in str(preview)
         for task in (blue.task_id, red.task_id, forgotten.task_id):
             assert read_error_code(await client.call_tool("undo", {"task_id": task})) == "owner_required"
+            handle = build_task_handle(task)
+            for text in (handle, handle[:4], handle.upper()):  # As for a task that does not exist.
+                foreign = await client.call_tool("undo", {"task_id": text})
+                unknown = await client.call_tool("undo", {"task_id": text[::-1]})
+                assert read_error_code(foreign) == read_error_code(unknown) == "not_found"
+                assert read_text(foreign).replace(text, "") == read_text(unknown).replace(text[::-1], "")
         own_fact = await client.call_tool("remember", {"content": "The user likes grey ink"})
         assert own_fact.structured_content["trust"] == "agent"
-        undo = {"task_id": own_fact.structured_content["task_id"]}
-        return await client.call_tool("undo", undo)
+        own_task = own_fact.structured_content["task_id"]
+        assert build_task_handle(own_task) in read_text(own_fact)
+        return await client.call_tool("undo", {"task_id": build_task_handle(own_task)})
 
     assert not session(body).is_error
     assert [each.path for each in opened_memory.recall("ink").entries] == list(blue.files_touched)

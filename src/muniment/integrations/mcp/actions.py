@@ -150,16 +150,24 @@ def list_history(context: JobContext, reader: Reader, unsafe_path: str) -> Histo
 
 
 def resolve_task(text: str, context: JobContext, reader: Reader) -> str:
-    """Return the id of a task for its id or handle; a caller that is not the owner has only its own handles.
+    """Return the id of a task for its id or handle; an unknown text is returned unchanged.
+
+    A caller that is not the owner has only the handles of its own tasks, and of those that `list_history`
+    shows it and that it may undo. Otherwise it could find tasks by trying all handles.
 
     Raises:
         BadName: several tasks have the handle.
     """
     from muniment.operations import undoable
+    from muniment.store.ledger import find_commit
 
-    return undoable.resolve_task(
-        context, text, lambda run: reader.is_owner or reader.requested_task(run.task)
-    )
+    def is_known(run: Run) -> bool:
+        if reader.is_owner or reader.requested_task(run.task):
+            return True
+        recorded = find_commit(context.state, run.task) if _can_undo(run, reader.trust) else None
+        return recorded is not None and bool(_create_visibility(context, reader).list_commit_paths(recorded))
+
+    return undoable.resolve_task(context, text, is_known)
 
 
 def undo_task(task_id: str, context: JobContext, reader: Reader, cancel: Cancel) -> UndoAnswer:
