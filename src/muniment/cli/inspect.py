@@ -215,7 +215,7 @@ def _format_entry(data: bytes, path: CanonicalPath, *, verbose: bool) -> Iterato
     at = (entry.muniment or {}).get("updated")
     body = (entry.text if verbose else entry.body).strip("\n")
     is_one_line = "\n" not in body
-    heading = body or title if is_one_line else title
+    heading = escape_invisible(body) or title if is_one_line else title
     yield from format_facts(
         [FactLine(heading, at if isinstance(at, str) else "", format_place(path.text), handle=handle)]
     )
