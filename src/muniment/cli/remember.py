@@ -110,6 +110,11 @@ def _close(file: TextIO) -> None:
 MAX_INPUT_BYTES: Final = 2 * MAX_FACT_BYTES
 """Maximum bytes of standard input: the longest fact, and as much white space around it, which is removed."""
 
+Transcript = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the messages between model and run to a new file."),
+]
+
 FAILED_DOCUMENT: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "task_id": None,
@@ -148,10 +153,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
-    transcript: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the messages between model and run to a new file."),
-    ] = None,
+    transcript: Transcript = None,
     detail: Annotated[bool, typer.Option("--detail", help="Also print the model's last text.")] = False,
     expires: Expires = None,
     verbose: Verbose = False,
