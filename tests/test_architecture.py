@@ -292,6 +292,7 @@ MAY_OPEN = {
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, and an existing terminal
     "integrations.mcp.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
+    "cli.display": {"shutil.get_terminal_size"},  # opens nothing
     "cli.inspect": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     "cli.daemon": {"webbrowser.open"},  # the desktop browser
     # Static files of the package for browsers.

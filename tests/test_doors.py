@@ -61,7 +61,7 @@ def test_client_remembers_a_fact(start_http):
 def test_remember_command_prints_the_path(run_command):
     code, document = run_command("remember", FACT, "--json")
     assert (code, document["status"]) == (0, "completed")
-    assert document["files_touched"][0] in run_command("ls")[1]
+    assert document["files_touched"][0] in run_command("ls", "--long")[1]
 
 
 def test_model_stores_a_fact_with_tools(connect_model, open_memory):

@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from typer.testing import CliRunner, Result
 
@@ -49,6 +49,17 @@ def list_loggers() -> list[logging.Logger]:
     return [root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))]
 
 
+class Record(NamedTuple):
+    """A line that a command prints for an entry or a change in a pipe; its fields are separated by tabs."""
+
+    text: str
+    time: str
+    place: str
+    trust: str
+    handle: str
+    path: str = ""
+
+
 class Commands(ABC):
     """Base class that runs commands; subclasses define how. Returns results in the forms that tests need."""
 
@@ -61,6 +72,12 @@ class Commands(ABC):
         done = self(*arguments, **more)
         assert done.exit_code == code, done.output
         return (done.stdout + done.stderr).splitlines()
+
+    def run_for_records(self, *arguments: Any, code: int = 0, **more: Any) -> list[Record]:
+        """Run a command with an expected exit code; return the records that it prints on stdout."""
+        done = self(*arguments, **more)
+        assert done.exit_code == code, done.output
+        return [Record(*line.split("\t")) for line in done.stdout.removesuffix("\n").split("\n") if line]
 
     def run_for_document(self, *arguments: Any, code: int = 0, **more: Any) -> dict[str, Any]:
         """Run a command with `--json` and an expected exit code; return its document, which must be ASCII."""

@@ -22,6 +22,7 @@ from muniment.agent.runner import ToolDecision
 from muniment.cli import entry
 from muniment.cli import remember as command
 from muniment.errors import WorkerLost
+from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 from muniment.operations import owner, visibility
 from muniment.sandbox.tools.calls import Outcome
@@ -51,18 +52,24 @@ def use_scripted_model(monkeypatch, *steps):
 # -- remember ------------------------------------------------------------------------------------------
 
 
-def test_remember_similar_fact_prints_the_older_path(cli):
-    saved, _ = cli.run_for_lines("remember", "The replica is on port 5433")
-    older = saved.removeprefix("saved (new): ")
+FULL = WORKER_CONFINEMENT is Enforcement.FULL
+SAVED = re.compile(r'(?P<verb>[a-z ]+): "(?P<title>.*)" \((?P<place>[^,]*), (?P<handle>[a-z0-9]{5})(, .*)?\)')
+"""The line about an entry that a command has written."""
+
+
+def test_remember_similar_fact_prints_the_older_entry(cli):
+    saved = cli.run_for_lines("remember", "The replica is on port 5433")[0]
+    older = saved.removeprefix("saved: ")
     assert (
         cli.run_for_lines("remember", "The replica is on port 5434")[1]
         == f"  similar entry, not changed: {older}"
     )
     document = cli.run_for_document("remember", "The replica is on port 5435")
-    assert older in [each["path"] for each in document["similar"]]
+    path = cli.run_for_document("show", SAVED.fullmatch(saved)["handle"])["path"]
+    assert path in [each["path"] for each in document["similar"]]
 
 
-def test_remember_prints_expiry_or_end_date(cli, roots):
+def test_remember_prints_expiry_or_end_date(cli):
     for fact, option, key, line in (
         (FACT, ["--expires", "2098-12-31"], "expires", "  expires: hidden after 2098-12-31"),
         (
@@ -72,9 +79,9 @@ def test_remember_prints_expiry_or_end_date(cli, roots):
             "  ends on 2098-12-31, according to its text; after that date recall",
         ),
     ):
-        saved, *_, date_line, _ = cli.run_for_lines("remember", fact, *option)
-        assert date_line.startswith(line)
-        text = (roots["user"] / saved.removeprefix("saved (new): user/")).read_text()
+        saved, *lines = cli.run_for_lines("remember", fact, *option)
+        assert len([each for each in lines if each.startswith(line)]) == 1
+        text = cli.run_for_document("show", SAVED.fullmatch(saved)["handle"])["content"]
         assert f"\n{key}: 2098-12-31\n" in text
     document = cli.run_for_document("remember", "The user likes kites", "--expires=30d")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["expires"])
@@ -82,12 +89,24 @@ def test_remember_prints_expiry_or_end_date(cli, roots):
     assert message.startswith("not saved: invalid expiry 'soon': use today or a later day (2026-12-31)")
 
 
-def test_remember_prints_saved_path_then_already_known(cli, roots):
-    saved, detail = cli.run_for_lines("remember", FACT)
-    path = saved.removeprefix("saved (new): user/")
-    assert FACT in (roots["user"] / path).read_text()
-    assert re.match(rf"  rules, .*enforcement {WORKER_CONFINEMENT}", detail)
-    assert cli.run_for_lines("remember", "-", stdin=f"  {FACT}\n") == [f"already known: user/{path}"]
+def test_remember_prints_saved_fact_then_already_known(cli, roots):
+    saved, *unusual = cli.run_for_lines("remember", FACT)
+    assert [each.startswith("  confinement partial ") for each in unusual] == ([] if FULL else [True])
+    found = SAVED.fullmatch(saved)
+    assert (found["verb"], found["title"], found["place"]) == ("saved", "Prefers dark mode", "user/editor")
+    path = cli.run_for_document("show", found["handle"])["path"]
+    assert FACT in (roots["user"] / path.removeprefix("user/")).read_text()
+    assert cli.run_for_lines("remember", "-", stdin=f"  {FACT}\n") == [f'already known: "{FACT}"']
+
+
+def test_remember_verbose_prints_model_policy_and_files(cli):
+    saved, confinement, detail, path = cli.run_for_lines("remember", FACT, "--verbose")
+    assert confinement.startswith(f"  confinement {WORKER_CONFINEMENT}")
+    assert re.fullmatch(
+        r"  decided by rules, 2 turns, \d+\.\d\d s, policy strict@[0-9a-f]{8}, task remember-\w{26}", detail
+    )
+    handle = SAVED.fullmatch(saved)["handle"]
+    assert path == f"  {cli.run_for_document('show', handle)['path']}"
 
 
 def test_remember_with_partial_confinement_names_missing_layer(cli, monkeypatch):
@@ -97,7 +116,7 @@ def test_remember_with_partial_confinement_names_missing_layer(cli, monkeypatch)
     with Zygote("claiming_service:serve", directories=(*find_import_directories(), SERVICES)) as zygote:
         monkeypatch.setattr("muniment.sandbox.fence.pool._SHARED_ZYGOTE", zygote)
         detail = cli.run_for_lines("remember", FACT)[1]
-        assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", detail)
+        assert re.search(r"confinement partial \(without .*seccomp; see muniment doctor\)", detail)
         document = cli.run_for_document("remember", FACT)
         assert (document["enforcement"], document["missing_layers"][-1]) == ("partial", "seccomp")
         assert cli.run_for_error_code("remember", FACT, "--policy", "hardened") == "confinement_unavailable"
@@ -105,13 +124,16 @@ def test_remember_with_partial_confinement_names_missing_layer(cli, monkeypatch)
 
 def test_remember_dry_run_writes_nothing_and_notes_own_index(cli, roots, monkeypatch):
     index = write_file(roots["user"], "MEMORY.md", "# Mine\nwritten by hand\n")
-    assert cli.run_for_lines("remember", FACT, "--dry-run")[0].startswith("would be saved (new): user/")
+    assert cli.run_for_lines("remember", FACT, "--dry-run")[0].startswith(
+        'would be saved: "Prefers dark mode" (user'
+    )
     assert list(roots["user"].iterdir()) == [index]
     write_file(roots["user"], "a.md", "The user likes tea\n")
     edit = make_call("edit", path="user/a.md", old_string="tea\n", new_string=f"tea\n{FACT}\n")
     use_scripted_model(monkeypatch, reply_with_calls(edit), reply_with_text("x"))
     saved, *_, note = cli.run_for_lines("remember", FACT)
-    assert saved.startswith("saved (changed): user/a.md")
+    assert SAVED.fullmatch(saved)["verb"] == "changed"
+    assert FACT in (roots["user"] / "a.md").read_text()
     assert note.startswith("note: user/MEMORY.md was not generated by Muniment")
 
 
@@ -203,7 +225,8 @@ def test_ctrl_c_exits_130_and_writes_nothing(cli, tmp_path, monkeypatch):
     assert cli.run_for_lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
     assert cli.run_for_document("remember", "-", code=130)["status"] == "cancelled"
     assert photograph_memory() == before
-    assert cli("history").stdout == "no changes were committed yet\n"
+    history = cli("history")
+    assert (history.stdout, history.stderr) == ("", "note: no changes were committed yet\n")
 
 
 def test_output_escapes_model_and_setting_values(cli, roots, home, tmp_path, monkeypatch):
@@ -218,7 +241,8 @@ def test_output_escapes_model_and_setting_values(cli, roots, home, tmp_path, mon
     assert not {"\x1b", "\u202e"} & set(failed + output)
     with api.open(tmp_path, home=home, roots=roots) as memory:
         result = replace(memory.remember(f"{FACT}s"), decided_by="m\nsaved (new): \x1b[2J\ue000")
-    assert list(command._format_result(result))[-1].startswith("  m saved (new): [2J\\u{e000}, ")
+    lines = list(command._format_result(result, FACT, (), verbose=True))
+    assert [each for each in lines if each.startswith("  decided by m saved (new): [2J\\u{e000}, ")]
 
 
 def test_progress_is_only_on_terminal_and_hides_unknown_tools(monkeypatch, capsys):
@@ -250,10 +274,11 @@ key = pytest.fixture(lambda tmp_path: str(write_file(tmp_path, "key", f"{CANARY}
 
 def test_remember_uses_and_names_language_model(cli, roots, monkeypatch, key):
     models = install_model_stub(monkeypatch, *WRITES)
-    options = ("--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail")
-    saved, summary, *detail = cli.run_for_lines("remember", FACT, *options)
-    assert (saved, "Saved." in " ".join(detail)) == ("saved (new): user/a.md", True)
-    assert summary.startswith("  org/m, 2 turns, ")
+    options = ("--model=org/m", LLM[1], f"--api-key-file={key}", "--protocol=json", "--detail", "--verbose")
+    saved, _, summary, path, *detail = cli.run_for_lines("remember", FACT, *options)
+    assert re.fullmatch(r'saved: "Prefers dark mode" \(user, \w{5}\)', saved)
+    assert (path, "Saved." in " ".join(detail)) == ("  user/a.md", True)
+    assert summary.startswith("  decided by org/m, 2 turns, ")
     assert '"decided_by": "org/m"' in (roots["user"] / "a.md").read_text()
     (model,) = models
     assert (model.base_url, model.api_key, model.protocol, model.closed) == (URL, CANARY, "json", 1)
@@ -355,17 +380,22 @@ def test_listing_escapes_names_and_titles_of_entries(cli, hostile_names):
             assert not flags or json.loads(done.stdout)
     write_file(hostile_names["project"], "a.md", f'---\nname: "Real\\n  {FORGED}\\r  {FORGED}"\n---\nx\n')
     write_file(hostile_names["project"], "b.md", f"---\nname: |\n  Real\n  {FORGED}\n---\nx\n")
-    real = f"  project/a.md  Real {FORGED} {FORGED}", f"  project/b.md  Real {FORGED}"
-    assert cli.run_for_lines("ls", "project") == ["project: 2 entries", *real]
+    records = cli.run_for_records("ls", "project", "--long")
+    assert {each.path: each.text for each in records} == {
+        "project/a.md": f"Real {FORGED} {FORGED}",
+        "project/b.md": f"Real {FORGED}",
+    }
 
 
 @pytest.mark.usefixtures("hostile_names")
 def test_ls_lists_entries_and_skipped_files(cli, roots):
-    listed = cli.run_for_lines("ls")
-    withheld = ["  user/good.md  withheld (ansi)", "  user/title.md  withheld (bidi)"]
-    assert listed[:4] == ["user: 3 entries", withheld[0], "  user/let-pass.md  a\\u{e000}b", withheld[1]]
-    assert sum(line.startswith("  skipped: user/") for line in listed) == 2
-    assert listed[-1] == "project: 0 entries"
+    assert {each.path: each.text for each in cli.run_for_records("ls", "--long")} == {
+        "user/good.md": "withheld (ansi)",
+        "user/title.md": "withheld (bidi)",
+        "user/let-pass.md": "a\\u{e000}b",
+    }
+    notes = cli("ls").stderr.splitlines()
+    assert (len(notes), sum(line.startswith("note: skipped: user/") for line in notes)) == (2, 2)
     document = cli.run_for_document("ls")
     entries = [(item["path"], item["held"]) for item in document["entries"]]
     assert entries == [("user/good.md", "ansi"), ("user/let-pass.md", None), ("user/title.md", "bidi")]
@@ -373,7 +403,8 @@ def test_ls_lists_entries_and_skipped_files(cli, roots):
     for path in ("a.md", "top/b.md", "topic/b.md"):
         write_file(roots["project"], path)
     for argument, path in (("topic/", "topic/b.md"), ("topic/b.md", "topic/b.md"), ("top", "top/b.md")):
-        assert cli.run_for_lines("ls", f"project/{argument}") == ["project: 1 entry", f"  project/{path}  b"]
+        (record,) = cli.run_for_records("ls", f"project/{argument}", "--long")
+        assert (record.text, record.path) == ("b", f"project/{path}")
     assert "user" not in cli("ls", "project").stdout
     assert cli("ls", "/").exit_code == 1
     message = "not listed: no entries found at user/nope [not_found]"
@@ -383,7 +414,7 @@ def test_ls_lists_entries_and_skipped_files(cli, roots):
 def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(cli, monkeypatch):
     for line_break in "\n\r\x85\u2028":
         text = f"a{line_break}{FORGED}"
-        rest = dict.fromkeys(("description", "type", "expires", "ends", "held"))
+        rest = dict.fromkeys(("description", "type", "expires", "ends", "held")) | {"handle": "", "at": ""}
         entries = (
             SimpleNamespace(rel="a.md", name=text, readable=True, note=text, size=1, trust="agent", **rest),
             SimpleNamespace(
@@ -397,9 +428,10 @@ def test_ls_keeps_notes_on_one_line_and_lists_unreadable_entry(cli, monkeypatch)
         monkeypatch.setattr(visibility, "open_view", Mock(return_value=fake_view))
         monkeypatch.setattr(owner, "open_view", Mock(return_value=fake_view))
         monkeypatch.setattr(owner, "verify_root_index", Mock(return_value=IndexCheck((text,), (text,))))
-        first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
-        passed = f"  skipped: user/c (a {FORGED})", "  user could not be read completely"
-        assert cli.run_for_lines("ls", "user")[1:] == [first, second, *passed]
+        first = f"a {FORGED} (a {FORGED})\t\tuser\tagent\t\tuser/a.md"
+        second = "cannot be read\t\tuser\tagent\t\tuser/b.md"
+        skipped = f"note: skipped: user/c (a {FORGED})", "note: user could not be read completely"
+        assert cli.run_for_lines("ls", "user") == [first, second, *skipped]
         notes = [f"note: {scope}/c: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
         assert cli.run_for_lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]
 
@@ -412,9 +444,11 @@ def test_show_prints_raw_bytes_to_pipe_and_escapes_on_terminal(cli, hostile_name
     assert cli("show", "user/good.md").stdout_bytes.decode() == text
     assert cli.run_for_document("show", "user/good.md") == {"path": "user/good.md", "content": text}
     request.getfixturevalue("fake_terminal")
-    printed = cli("show", "user/good.md").stdout
-    assert (printed.endswith("\n"), set("\x1b\x9b\u202e") & set(printed)) == (True, set())
-    assert cli("show", "user/no-newline.md").stdout == "x\n"
+    for flags in ((), ("--verbose",)):
+        printed = cli("show", "user/good.md", *flags, "--color=never").stdout
+        assert (printed.endswith("\n"), set("\x1b\x9b\u202e") & set(printed)) == (True, set())
+        assert "body \\u{1b}[2J\\u{9b}\\u{202e}" in " ".join(printed.split())
+    assert re.fullmatch(r"x +user  \w{5}\n", cli("show", "user/no-newline.md", "--color=never").stdout)
 
 
 def test_show_rejects_paths_outside_memory(cli, roots, tmp_path):

@@ -1,5 +1,6 @@
 """`muniment edit` and manual corrections: derived fields are updated."""
 
+import re
 import sys
 import tempfile
 
@@ -45,7 +46,8 @@ def test_edit_updates_title_description_and_index(cli, saved_path, editor, roots
     editor(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}")
     lines = cli.run_for_lines("edit", saved_path)
     new_path = saved_path.replace("dark", "light")  # The name is derived from the text.
-    assert lines[0] == f"saved (changed): {new_path}"
+    found = re.fullmatch(r'changed: "Prefers light mode in every editor" \(user/editor, (\w{5})\)', lines[0])
+    assert cli.run_for_document("show", found[1])["path"] == new_path
     assert not entry_file(roots, saved_path).exists()
     entry = parse(entry_file(roots, new_path).read_bytes())
     assert (entry.body, entry.description, entry.name) == (
@@ -56,8 +58,7 @@ def test_edit_updates_title_description_and_index(cli, saved_path, editor, roots
     assert entry.muniment["decided_by"] == "owner"
     index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
-    undo = lines[1].partition("muniment ")[2].split()
-    cli.run_for_lines(*undo)
+    cli.run_for_lines("undo", found[1])
     assert parse(entry_file(roots, saved_path).read_bytes()).body == f"{OLD_FACT}\n"
 
 
@@ -102,7 +103,8 @@ def test_edit_saves_nothing_if_unchanged_or_editor_fails(
 def test_manual_edit_reaches_index_and_recall_but_keeps_name(cli, saved_path, roots):
     path = entry_file(roots, saved_path)
     path.write_text(path.read_text().replace(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}"))
-    assert cli.run_for_lines("history", saved_path)[0] == f"{saved_path} was edited by hand since this task"
+    note = f"note: {saved_path} was edited by hand since this task\n"
+    assert cli("history", saved_path).stderr == note
     assert cli.run_for_document("history", saved_path)["edited_by_hand"] is True
     cli.run_for_lines("index", "rebuild")
     index = entry_file(roots, f"{saved_path.partition('/')[0]}/MEMORY.md").read_text()
@@ -121,12 +123,16 @@ def test_update_prints_outdated_fact_and_history(cli):
     old, fact = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
     path = cli.run_for_document("remember", old)["files_touched"][0]
     new = path.replace("we-deploy-on-tuesdays", "we-now-deploy-on-mondays-no-longer-on-tuesdays")
-    assert cli.run_for_lines("remember", fact, "--dry-run")[0] == f'would be updated: {new} (was: "{old}")'
-    assert cli.run_for_lines("remember", fact)[0] == f'updated: {new} (was: "{old}")'
-    done = [line.split()[2:4] for line in cli.run_for_lines("history", path)]
-    assert done == [["removed", path], ["new", path]]
-    steps = {tuple(line.split()[2:4]) for line in cli.run_for_lines("history", new)}
+    updated = re.compile(rf'updated: "{old}" → "{fact}" \(project/deploy, (\w{{5}})\)')
+    dry_run = cli.run_for_lines("remember", fact, "--dry-run")[0]
+    assert updated.fullmatch(dry_run.removeprefix("would be "))
+    assert dry_run.startswith("would be ")
+    handle = updated.fullmatch(cli.run_for_lines("remember", fact)[0])[1]
+    assert cli.run_for_document("show", handle)["path"] == new
+    steps = {(each["kind"], each["path"]) for each in cli.run_for_document("history", new)["steps"]}
     assert steps == {("new", new), ("removed", path), ("new", path)}
+    listed = [each.text for each in cli.run_for_records("history", new)]
+    assert listed == [f"~ {old} → {fact}", f"+ {old}"]
     assert cli.run_for_lines("remember", "thanks!") == [
         "nothing to remember: it is only thanks, a greeting, or a yes or no"
     ]

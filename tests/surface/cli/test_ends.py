@@ -64,7 +64,8 @@ def test_ls_lists_ended_entry_and_expired_one_only_with_all(cli, roots):
     (found,) = cli.run_for_document("recall", "is the gym closed")["entries"]
     assert (found["path"], found["ended"]) == ("user/over.md", str(PAST))
     assert cli.run_for_document("recall", "is the bar closed")["entries"] == []
-    assert f", ended {PAST}] " in cli("recall", "is the gym closed").output
+    (found,) = cli.run_for_records("recall", "is the gym closed")
+    assert found.text.endswith(f" (ended on {PAST})")
 
 
 def test_dream_names_ended_entry_and_undo_restores_expired_one(cli, roots):

@@ -206,7 +206,8 @@ def test_import_of_risky_text_waits_for_review_once(cli, tmp_path):
     assert "The moon is full." in read_bodies(cli)
     assert cli.run_for_document("import", outside, "--trust=external")["counts"]["known"] == 1
     text = cli.run_for_lines("import", tmp_path / "tree")
-    assert f"  to decide about it: muniment review show {pending_import['review']}" in text
+    assert "  to decide about what waits: muniment review list" in text
+    assert [each.handle for each in cli.run_for_records("review", "list")] == [pending_import["review"]]
 
 
 # -- rejections ----------------------------------------------------------------------------------------

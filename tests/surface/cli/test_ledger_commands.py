@@ -3,10 +3,12 @@ document.
 """
 
 import json
+import re
 from contextlib import nullcontext
 
 import pytest
 
+from kit.cli.commands import Record
 from kit.memories import make_roots, take_snapshot, write_file
 from kit.store.bench import ProposedFile, assign_trust, make_change_set, make_run
 from muniment import api
@@ -20,6 +22,7 @@ from muniment.policy.load import load_policy
 from muniment.server.lane import Lane
 from muniment.server.lane_tasks import NewTask
 from muniment.store import ledger
+from muniment.store.handles import build_task_handle
 from muniment.store.review import queue_for_review
 from muniment.store.state import State
 from muniment.store.tasks import Originator
@@ -53,10 +56,11 @@ def make_pending_review(roots, home, text="waits\n"):
 @pytest.mark.usefixtures("work_directory")
 def test_read_commands_create_nothing_before_first_commit(cli, home):
     for bound in (True, False):
-        assert cli.run_for_lines("history", bound=bound) == ["no changes were committed yet"]
+        assert cli.run_for_lines("history", bound=bound) == ["note: no changes were committed yet"]
         assert cli.run_for_lines("audit", "verify")[0].startswith("0 records")
-        assert cli.run_for_lines("review", "list", bound=bound) == ["no pending reviews"]
-    assert cli.run_for_lines("ls", bound=False) == ["user: no entries yet", "project: no entries yet"]
+        assert cli.run_for_lines("review", "list", bound=bound) == ["note: nothing waits for you"]
+    (note,) = cli.run_for_lines("ls", bound=False)
+    assert note.startswith("note: nothing is saved here yet; to save a fact: muniment remember ")
     assert cli.run_for_lines("index", "verify", bound=False) == ["the indexes are correct"]
     assert cli.run_for_lines("index", "rebuild", bound=False) == ["the indexes are rebuilt"]
     nothing = "not shown: nothing is remembered in user yet [not_found]"
@@ -66,14 +70,22 @@ def test_read_commands_create_nothing_before_first_commit(cli, home):
 
 def test_why_prints_origin_and_manual_edit(cli, saved_fact, roots):
     task, path = saved_fact
-    lines = cli.run_for_lines("why", path)
-    assert lines[0] == f"{path} is unchanged since this task; trust owner"
-    assert lines[1].startswith(f"  task {task} (remember), 20")
-    assert lines[2].startswith("  decided by rules, trust owner, policy strict@")
-    assert lines[3].endswith(" (a keyed digest)")
+    record, *lines = cli.run_for_lines("why", path, "--verbose")
+    record = Record(*record.split("\t"))
+    assert (record.text, record.place) == ("Prefers dark mode in every editor there is", "user/editor")
+    assert cli.run_for_document("show", record.handle)["path"] == path
+    assert lines[:2] == ["  written by you (trust owner)", "  it is unchanged since this task"]
+    handle = build_task_handle(task)
+    assert lines[2] == f"  last change: {handle} (remember); to undo it: muniment undo {handle}"
+    assert lines[3].startswith(f"  path {path}, task {task}, 20")
+    assert lines[4].startswith("  decided by rules, trust owner, policy strict@")
+    assert lines[5].endswith(" (a keyed digest)")
+    assert cli.run_for_lines("why", path)[1:] == lines[:3]
     file = roots["user"] / path.removeprefix("user/")
     file.write_bytes(b"by hand\n")
-    assert "was edited by hand since this task; trust owner" in cli("why", path).stdout
+    output = cli("why", path).stdout
+    assert "it was edited by hand since this task" in output
+    assert "(trust owner)" in output
     before = take_snapshot(*roots.values())
     message = (
         f"these files changed again later: {path}; undo the later changes first, "
@@ -84,8 +96,10 @@ def test_why_prints_origin_and_manual_edit(cli, saved_fact, roots):
     file.unlink()
     assert cli.run_for_document("why", path)["state"] == "missing"
     write_file(roots["project"], "hand.md")
-    by_hand = "project/hand.md was not written by Muniment; it has the trust of its scope; trust workspace"
-    assert cli.run_for_lines("why", "project/hand.md") == [by_hand]
+    assert cli.run_for_lines("why", "project/hand.md")[1:] == [
+        "  written by a person of this workspace (trust workspace)",
+        "  it was not written by Muniment; it has the trust of its scope",
+    ]
     del roots["project"]
     for line in ("undo task-9", "why user/never.md", "why project/x.md", "show project/x.md@task-1"):
         assert cli.run_for_error_code(*line.split()) == "not_found"
@@ -111,12 +125,13 @@ def test_show_and_why_print_versions_and_removals(cli, saved_fact, roots, monkey
         assert cli.run_for_error_code("show", shown) == code
     cli("undo", second_task)
     undone = cli.run_for_document("undo", task)["task_id"]
-    output = cli("why", path).stdout
-    assert output.startswith(f"{path} was removed by this task\n  task {undone} (undo)")
+    record, removed, last = cli.run_for_lines("why", path)
+    assert (record.partition("\t")[0], removed) == (path, "  it was removed by this task")
+    assert last.startswith(f"  last change: {build_task_handle(undone)} (undo); ")
     assert cli.run_for_lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
     assert cli.run_for_document("show", f"{path}@{undone}")["content"] is None
+    assert "note: only the newest 1 are listed" in cli("history", "--limit=1").stderr
     monkeypatch.setattr(ledger, "MAX_STEPS", 1)
-    assert "only the newest 1" in cli("history").stdout
     assert cli.run_for_document("history")["complete"] is False
 
 
@@ -125,17 +140,16 @@ def test_show_and_why_print_versions_and_removals(cli, saved_fact, roots, monkey
 
 def test_review_is_listed_shown_and_approved_by_digest(cli, roots, home):
     review, review_digest = make_pending_review(roots, home)
-    one, two = cli.run_for_lines("review", "list")
-    assert one.startswith(f"{review}: edit of user/n.md, ")
-    assert two == "  reason: it comes from outside"
+    (record,) = cli.run_for_records("review", "list")
+    assert (record.text, record.place) == ("+ n (it comes from outside)", "user")
+    assert (record.handle, record.time[:2]) == (review, "20")
     (listed,) = cli.run_for_document("review", "list")["reviews"]
     assert (listed["review_id"], listed["paths"]) == (review, ["user/n.md"])
     assert cli("review", "show", review).stdout.endswith(f"digest {review_digest}\n")
     assert cli.run_for_document("review", "show", review)["digest"] == review_digest
     assert cli.run_for_error_code("review", "approve", review, "--digest", "0" * 64) == "review_changed"
-    undo_line = f"  to undo it: muniment undo approve:{review}"
-    lines = cli.run_for_lines("review", "approve", review, "--digest", review_digest)
-    assert lines == ["approved (new): user/n.md", undo_line]
+    (line,) = cli.run_for_lines("review", "approve", review, "--digest", review_digest)
+    assert re.fullmatch(r'approved \(new\): "n" \(user, \w{5}\)', line)
     assert (roots["user"] / "n.md").read_text() == "waits\n"
     assert cli.run_for_error_code("review", "approve", review, "--yes") == "review_closed"
     assert cli("undo", f"approve:{review}").exit_code == 0
@@ -159,8 +173,8 @@ def test_review_approval_on_terminal_uses_shown_version(cli, roots, home, monkey
 def test_review_approval_without_terminal_requires_yes(cli, roots, home, tmp_path):
     make_pending_review(make_roots(tmp_path / "other"), home)
     assert cli.run_for_lines("review", "list") == [
-        "no pending reviews",
-        "1 more pending reviews in other workspaces",
+        "note: nothing waits for you",
+        "note: 1 more pending reviews in other workspaces",
     ]
     assert cli.run_for_document("review", "list") == {"reviews": [], "elsewhere": 1}
     review, _ = make_pending_review(roots, home)

@@ -20,12 +20,14 @@ def entry_path(cli):
 
 def test_pin_moves_entry_and_pin_again_restores_it(cli, entry_path, roots):
     pinned = entry_path.replace("user/", "user/pinned/")
-    line, how = cli.run_for_lines("pin", entry_path)
-    assert line == f"pinned: {pinned}"
+    title = "Prefers dark mode in every editor"
+    (line,) = cli.run_for_lines("pin", entry_path)
+    found = re.fullmatch(rf'pinned: "{title}" \(user/pinned/editor, (\w{{5}})\)', line)
+    assert cli.run_for_document("show", found[1])["path"] == pinned
     assert not (roots["user"].parent / entry_path).exists()
     assert FACT in (roots["user"].parent / pinned).read_text()
-    task = how.removeprefix("  to undo it: muniment undo ")
-    assert task in cli.run_for_lines("history", pinned)[0]
+    step, _ = cli.run_for_records("history", pinned)
+    assert step.text == f"~ {title} (edit)"
     document = cli.run_for_document("pin", pinned)
     assert document.pop("task_id").startswith("edit-")
     assert document == {"path": entry_path, "previous_path": pinned, "pinned": False, "notes": []}
@@ -42,7 +44,8 @@ def test_pin_undo_moves_entry_back(cli, entry_path, roots):
 def test_pin_dry_run_writes_nothing(cli, entry_path, roots):
     before = take_snapshot(roots["user"])
     pinned = entry_path.replace("user/", "user/pinned/")
-    assert cli.run_for_lines("pin", entry_path, "--dry-run") == [f"would be pinned: {pinned}"]
+    (line,) = cli.run_for_lines("pin", entry_path, "--dry-run")
+    assert re.fullmatch(r'would be pinned: "Prefers dark mode in every editor" \(user/editor, \w{5}\)', line)
     document = cli.run_for_document("pin", entry_path, "--dry-run")
     assert document == {
         "task_id": None,

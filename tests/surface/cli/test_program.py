@@ -190,7 +190,7 @@ def check_requests(requests, output, base, key):
     """Check that only the given key and model were used, and that the key is neither printed nor stored."""
     sent = [(each.headers.get("authorization"), each.body["model"]) for each in requests]
     assert sent == [(key and f"Bearer {key}", "org/m")] * 2
-    assert "  org/m, 2 turns, " in output
+    assert "  decided by org/m, 2 turns, " in output
     assert CANARY not in output
     assert list(base.iterdir())
     assert not [path for path in base.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
@@ -202,7 +202,7 @@ def test_language_model_uses_only_muniment_key_and_settings(cli, tmp_path):
         environment = OTHERS | {"MUNIMENT_HOME": f"~/{name}", "HOME": str(tmp_path)}
         environment |= {"MUNIMENT_API_KEY": key} if key else {}
         with ChatServer(SAVES) as server:
-            options = ("--model=org/m", "--protocol=tools", f"--base-url={server.base_url}")
+            options = ("--model=org/m", "--protocol=tools", f"--base-url={server.base_url}", "--verbose")
             done = cli("remember", FACT, *options, bound=False, **environment)
         check_requests(server.requests, done.stdout + done.stderr, tmp_path / name, key)
 
@@ -211,7 +211,9 @@ def test_language_model_uses_only_muniment_key_and_settings(cli, tmp_path):
 @pytest.mark.parametrize("path", ["<(printf '%s\\n' $KEY)", "/dev/stdin <<<$KEY"])
 def test_api_key_file_may_be_a_pipe(tmp_path, path):
     with ChatServer(SAVES) as server:
-        options = f"--model org/m --base-url {server.base_url} --protocol tools --api-key-file {path}"
+        options = (
+            f"--model org/m --base-url {server.base_url} --protocol tools --api-key-file {path} --verbose"
+        )
         environment = OTHERS | {"MUNIMENT_API_KEY": "another", "KEY": CANARY}
         done = shell(f"$MUNIMENT remember '{FACT}' {options}", tmp_path, **environment)
     check_requests(server.requests, done.stdout + done.stderr, tmp_path, CANARY)

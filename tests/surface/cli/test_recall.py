@@ -59,12 +59,21 @@ def hook(cli, monkeypatch):
     return hook
 
 
-def test_recall_prints_label_and_escaped_text(cli, roots):
-    first, *_ = cli.run_for_lines("recall", "dark", "mode", "in", "my", "editor")
-    assert re.fullmatch(r"\[20\d\d-\d\d-\d\d [a-z0-9]{5}\] Prefers dark mode in the editor", first)
-    (staging,) = cli.run_for_lines("recall", STAGING)
-    assert re.fullmatch(r"\[workspace 20\d\d-\d\d-\d\d [a-z0-9]{5}\] Staging runs on .* pgbouncer", staging)
-    assert cli.run_for_lines("recall", "capital", "of", "France") == ["no entry matches"]
+def test_recall_prints_records_with_escaped_text(cli, roots):
+    first, *_ = cli.run_for_records("recall", "dark", "mode", "in", "my", "editor")
+    assert (first.text, first.place, first.trust) == (
+        "Prefers dark mode in the editor",
+        "user/editor",
+        "owner",
+    )
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[0-9:.]+Z", first.time)
+    assert cli.run_for_document("show", first.handle)["path"] == "user/editor/dark.md"
+    (staging,) = cli.run_for_records("recall", STAGING)
+    assert re.fullmatch(r"Staging runs on .* pgbouncer", staging.text)
+    assert (staging.place, staging.trust) == ("project", "workspace")
+    nothing = cli("recall", "capital", "of", "France")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert nothing.stderr == "note: no entry matches; to list all entries: muniment ls\n"
     for name, odd in (("odd", "\x1b[2J is \x07"), ("let-pass", "is \ue000")):
         write_file(roots["user"], f"{name}.md", f"The zebra colour scheme {odd} loud\n")
     output = " ".join(cli.run_for_lines("recall", "zebra colour scheme"))

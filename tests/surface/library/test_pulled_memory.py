@@ -193,7 +193,8 @@ def test_history_and_trust_survive_rename_of_clone(ann, tmp_path):
     ann.clone = ann.clone.rename(tmp_path / "renamed")
     for _ in ("first use", "later use"):
         assert "This project keeps zebras" in ann.run("recall", "zebras")
-        assert "is unchanged since this task; trust owner" in ann.run("why", done.files_touched[0])
+        explained = ann.run("why", done.files_touched[0])
+        assert "written by you (trust owner)\n  it is unchanged since this task\n" in explained
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
     with ann.open() as memory:
