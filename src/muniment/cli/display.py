@@ -29,7 +29,6 @@ MIN_TEXT_CELLS: Final = 24
 _GAP: Final = 2
 """Number of cells between two columns."""
 
-_SIGN_CELLS: Final = 2
 _OWNER: Final = "owner"
 _SIGN_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow"}
 
@@ -45,7 +44,8 @@ class FactLine:
         trust: the trust of the text; empty: unknown.
         handle: the handle of the entry, task or review; empty: it has none.
         label: a remark, such as "expired"; it follows the text in parentheses.
-        sign: `+` for a new fact, `-` for a removed one, `~` for a changed one; empty: none.
+        sign: `+` for a new fact, `-` for a removed one, `~` for a changed one, `=` for one that stays, a
+            number for one that a person can choose; empty: none.
         path: the path of the file; empty: not shown.
     """
 
@@ -152,7 +152,8 @@ class _Layout:
 
     def __init__(self, rows: Sequence[FactLine], *, is_indented: bool = False) -> None:
         self.width = _read_width()
-        self._indent = _SIGN_CELLS if is_indented or any(each.sign for each in rows) else 0
+        sign_cells = max((len(each.sign) for each in rows), default=0) or int(is_indented)
+        self._indent = sign_cells + 1 if sign_cells else 0
         self._ages = {each.at: _format_age(each.at) for each in rows}
         shows_trust = any(each.trust not in {"", _OWNER} for each in rows)
         places = {_clean_place(each.place) for each in rows}
@@ -204,7 +205,8 @@ class _Layout:
             (color_text(text, color) if text and color else text) + " " * (width - _count_cells(text))
             for (text, color), width in zip(cells, widths, strict=True)
         ]
-        start = (color_text(sign, _SIGN_COLOURS[sign]) if sign else " ") + " " if self._indent else ""
+        color = _SIGN_COLOURS.get(sign)
+        start = (color_text(sign, color) if color else sign) + " " * (self._indent - len(sign))
         return (start + (" " * _GAP).join(padded)).rstrip()
 
 

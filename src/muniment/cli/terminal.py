@@ -234,11 +234,23 @@ def is_interactive() -> bool:
 
 def confirm(question: str) -> bool:
     """Ask a yes-or-no question; return whether the answer is yes."""
-    print(question, end="", flush=True)  # `input` would write the question to standard error.
+    return (read_answer(question) or "").casefold() in {"y", "yes"}
+
+
+def read_answer(question: str) -> str | None:
+    """Ask a question; return the answer without white space around it, or None at the end of the input.
+
+    An answer that is not text becomes the character U+FFFD.
+    """
+    print(question, end="", flush=True)
     try:
-        return input().strip().casefold() in {"y", "yes"}
-    except EOFError:
-        return False
+        line = sys.stdin.readline()  # `input` would ignore a line from its first NUL on.
+    except UnicodeDecodeError:
+        return "\ufffd"
+    if not line:
+        print()
+        return None
+    return line.strip()
 
 
 def confirm_change(question: str) -> bool:

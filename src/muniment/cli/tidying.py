@@ -1,49 +1,193 @@
-"""Implement `muniment forget` and `dream`; both may use a model, but no worker."""
+"""Implement `muniment forget` and `dream`; both may use a model, but no worker.
+
+On a terminal both show what would change, and ask. The answer applies exactly to what was shown: if a file
+changed in the meantime, nothing is changed. A model is queried only once, for the preview.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from muniment.cli.command import Report, command, load_settings, open_command_context, open_model_and_drop_key
-from muniment.cli.options import MemoryFlags, ModelFlags
-from muniment.cli.terminal import cancel_on_interrupt, show_progress
-from muniment.content.gates import clean_foreign_line, escape_invisible
+from muniment.cli.display import FactLine, format_facts, format_groups, format_place, quote_fact, wrap_words
+from muniment.cli.options import MemoryFlags, ModelFlags, Verbose
+from muniment.cli.terminal import (
+    EXIT_CANCELLED,
+    cancel_on_interrupt,
+    confirm,
+    is_interactive,
+    print_line,
+    print_notes,
+    read_answer,
+    show_progress,
+)
+from muniment.content.gates import clean_foreign_line
+from muniment.errors import MunimentError
 
 if TYPE_CHECKING:
-    from muniment.agent.model import Model
-    from muniment.cancelling import Cancel
+    from muniment.agent.model import Model, ModelRequest, Reply
     from muniment.operations.job_context import JobContext
-    from muniment.types import Counts, DreamResult, ForgetResult, RetainedEntry
+    from muniment.types import Counts, DreamResult, EntryPart, ForgetResult, RetainedEntry, TidyStep
 
 MAX_LISTED_GROUPS: Final = 5
 """Maximum number of groups of similar entries in the text output; `--json` lists all groups."""
+
+MAX_REMARKS: Final = 10
+"""Maximum number of entries that stay and are listed with the reason; `--json` lists all."""
+
+_REASONS: Final = {
+    "expired": "expired",
+    "duplicate": "the same text",
+    "outdated": "outdated",
+    "merged": "merged",
+}
+
+# -- forget ------------------------------------------------------------------------------------------
 
 
 @command("nothing forgotten")
 def forget(
     *,
-    words: Annotated[list[str], typer.Argument(help="The path of an entry, or a description of it.")],
+    words: Annotated[
+        list[str], typer.Argument(help="An entry by its path or handle, or a description of it.")
+    ],
     scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
     where: MemoryFlags,
     flags: ModelFlags,
-    yes: Annotated[bool, typer.Option("--yes", help="Apply the change (default: preview only).")] = False,
-) -> Report:
-    """Forget an entry, by its path or a description.
+    yes: Annotated[bool, typer.Option("--yes", help="Forget all matches without asking.")] = False,
+    verbose: Verbose = False,
+) -> Report | int:
+    """Forget entries: show those that match, and ask which to forget.
 
-    `muniment undo` restores the entry, unless it is erased later.
+    Without a terminal: preview only, or with --yes forget. `muniment undo` restores an entry, unless it is
+    erased later.
     """
+    from muniment.agent.filing import RuleWriter
     from muniment.operations import forget as job
     from muniment.types import ForgetRequest
 
     request = ForgetRequest(" ".join(words), scope=scope, dry_run=not yes)
-    with _open_resources(where, flags, yes=yes) as (context, model, cancel):
-        result = job.forget(request, context, model, cancel=cancel)
-    return _create_report(result, _format_forget_result(result))
+    is_asking = _can_ask(where, yes=yes)
+    with _open_resources(where, flags, yes=yes, is_asking=is_asking) as (context, model):
+        with cancel_on_interrupt() as cancel:
+            result = job.forget(request, context, model, cancel=cancel)
+        if is_asking and result.error is None and result.entries:
+            chosen = _ask_which(context, result, verbose=verbose)
+            if not chosen:
+                return _report_nothing("nothing was forgotten")
+            with cancel_on_interrupt() as cancel:
+                picked = replace(request, dry_run=False, chosen=chosen)
+                result = job.forget(picked, context, RuleWriter(), cancel=cancel)
+        retained = list(_format_retained(context, result.kept, "not forgotten"))
+    return _report_forget(result, retained, is_asking=is_asking, verbose=verbose)
+
+
+def _ask_which(context: JobContext, result: ForgetResult, *, verbose: bool) -> tuple[EntryPart, ...]:
+    """Show the entries that a preview found, and ask which to forget; return the chosen ones."""
+    entries, limit = result.entries, context.policy.changes.max_forget
+    is_near, is_single = not result.removed_entries, len(entries) == 1
+    print_notes(each for each in result.notes if each != result.summary)
+    if is_near:
+        print_line(f"no entry matches exactly; {'this one is' if is_single else 'these are'} near:")
+    signs = [""] if is_single else [str(number) for number in range(1, len(entries) + 1)]
+    facts = [_create_line(part, sign, verbose=verbose) for part, sign in zip(entries, signs, strict=True)]
+    for line in (*format_facts(facts), *_format_retained(context, result.kept, "not listed")):
+        print_line(line)
+    if is_single:
+        return entries if confirm("Forget this? [y/N] ") else ()
+    numbers = _ask_numbers(len(entries), limit)
+    return tuple(entries[number - 1] for number in numbers)
+
+
+def _ask_numbers(count: int, limit: int) -> tuple[int, ...]:
+    """Ask for some of the numbers from 1 to `count`, at most `limit`, until the answer is valid."""
+    choice = "numbers such as 1 3, all, or Enter for none"
+    if count > limit:
+        choice = f"at most {limit} numbers such as 1 3, or Enter for none"
+    while True:
+        answer = read_answer(f"Forget which? ({choice}) ")
+        numbers = () if answer is None else _parse_numbers(answer, count)
+        if numbers is not None and len(numbers) <= limit:
+            return numbers
+        reason = (
+            f"choose at most {limit} numbers"
+            if numbers
+            else f"use numbers from 1 to {count} with spaces between them"
+        )
+        print_line(f"invalid answer {quote_fact((answer or '')[:40])}: {reason}")
+
+
+def _parse_numbers(answer: str, count: int) -> tuple[int, ...] | None:
+    """Return the different numbers in an answer; None if it is invalid."""
+    words = re.split(r"[\s,]+", answer.casefold().strip(" ,"))
+    if words in (["all"], ["none"], ["n"], ["no"], [""]):
+        return tuple(range(1, count + 1)) if words == ["all"] else ()
+    if not all(re.fullmatch("[1-9][0-9]{0,3}", word) and int(word) <= count for word in words):
+        return None
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _report_forget(
+    result: ForgetResult, retained: Sequence[str], *, is_asking: bool, verbose: bool
+) -> Report:
+    is_done = result.status == "completed"
+    lines: Iterable[str] = ()
+    remarks: list[str] = []
+    if result.error is None:
+        if is_done and result.removed_entries:
+            lines = _format_forgotten(result)
+        elif not is_asking:
+            lines = _format_forget_preview(result, verbose=verbose)
+        if not (is_done and is_asking):  # The question has shown them.
+            remarks += retained
+        remarks += _list_forget_remarks(result, is_asking=is_asking)
+        remarks += _format_decision(result) if verbose else ()
+    notes = [each for each in result.notes if each != result.summary]
+    error = _explain(result.error) if is_asking else result.error
+    return Report(result.as_json, lines, notes, error=error, remarks=remarks)
+
+
+def _format_forgotten(result: ForgetResult) -> Iterator[str]:
+    """Yield one line for each entry or part that was removed."""
+    texts = [each.text for each in result.entries] or [each.summary for each in result.removed_entries]
+    for text in texts:
+        yield from wrap_words(f"forgot: {quote_fact(text)}", indent=2)
+
+
+def _format_forget_preview(result: ForgetResult, *, verbose: bool) -> Iterator[str]:
+    """Yield the entries that would be removed; without a match, those that are near."""
+    if result.entries:
+        is_near = not result.removed_entries
+        lines = [_create_line(each, "" if is_near else "-", verbose=verbose) for each in result.entries]
+        if is_near:
+            lines = [replace(each, label="; ".join(filter(None, ["near", each.label]))) for each in lines]
+        yield from format_facts(lines)
+        return
+    yield from format_facts(
+        FactLine(each.summary, place=format_place(each.path), sign="-", path=each.path)
+        for each in result.removed_entries
+    )
+
+
+def _list_forget_remarks(result: ForgetResult, *, is_asking: bool) -> Iterator[str]:
+    if result.status == "completed":
+        yield from _format_undo(result, len(result.removed_entries))
+    if not result.removed_entries or (result.digest is None and result.status == "preview"):
+        summary, _, _ = result.summary.partition("; similar entries: ")
+        yield from wrap_words(clean_foreign_line(summary), indent=2)
+    elif result.status == "preview" and not is_asking:
+        yield "preview only; to forget, run this again with --yes"
+
+
+# -- dream -------------------------------------------------------------------------------------------
 
 
 @command("nothing tidied")
@@ -52,108 +196,255 @@ def dream(
     scope: Annotated[str | None, typer.Option(help="Tidy only this scope.")] = None,
     where: MemoryFlags,
     flags: ModelFlags,
-    yes: Annotated[bool, typer.Option("--yes", help="Apply the change (default: preview only).")] = False,
-) -> Report:
-    """Tidy the memory: merge duplicates, remove expired entries.
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the changes without asking.")] = False,
+    verbose: Verbose = False,
+) -> Report | int:
+    """Tidy the memory: merge duplicates, remove expired entries; show the changes first, and ask.
 
-    Other problems, such as broken links, are only counted.
+    Without a terminal: preview only, or with --yes apply. Other problems, such as broken links, are only
+    counted.
     """
+    from muniment.agent.filing import RuleWriter
     from muniment.operations import dream as job
     from muniment.types import DreamRequest
 
-    with _open_resources(where, flags, yes=yes) as (context, model, cancel), show_progress("dreaming"):
-        result = job.dream(DreamRequest(scope, dry_run=not yes), context, model, cancel=cancel)
-    return _create_report(result, _format_dream_result(result))
+    is_asking = _can_ask(where, yes=yes)
+    request = DreamRequest(scope, dry_run=not yes)
+    with _open_resources(where, flags, yes=yes, is_asking=is_asking) as (context, opened_model):
+        recorded = _RecordedModel(opened_model)
+        model = recorded if is_asking and not isinstance(opened_model, RuleWriter) else opened_model
+        with cancel_on_interrupt() as cancel, show_progress("dreaming"):
+            result = job.dream(request, context, model, cancel=cancel)
+        remarks = [] if result.error else list(_list_findings(context, result))
+        if is_asking and result.error is None and result.steps:
+            print_notes(result.notes)
+            for line in (*_format_steps(result, verbose=verbose), *remarks):
+                print_line(line)
+            if not confirm("Apply? [y/N] "):
+                return _report_nothing("nothing was changed")
+            with cancel_on_interrupt() as cancel, show_progress("dreaming"):
+                recorded.is_replay = True
+                shown = replace(request, dry_run=False, digest=result.digest)
+                result = job.dream(shown, context, model, cancel=cancel)
+            remarks = []
+    return _report_dream(result, remarks, is_asking=is_asking, verbose=verbose)
 
 
-@contextmanager
-def _open_resources(
-    memory_flags: MemoryFlags, model_flags: ModelFlags, *, yes: bool
-) -> Iterator[tuple[JobContext, Model, Cancel]]:
-    """Open the memory and the model, and create a token that Ctrl-C cancels, for the block.
+class _RecordedModel:
+    """A model that answers a query only once; if the query is repeated, it gives the same answer again.
 
-    Raises as `open_context`.
+    So an apply makes the changes of its preview, or the digest of the changes differs and nothing is changed.
 
-    Args:
-        memory_flags: the options that select the memory.
-        model_flags: the options that select the model.
-        yes: whether the command may write; missing directories are then created.
+    Attributes:
+        name: the name of the model.
+        is_replay: whether to give only recorded answers; any other query fails.
     """
-    settings = load_settings(memory_flags, model_flags)
-    with (
-        open_command_context(memory_flags, settings=settings, create=yes) as context,
-        open_model_and_drop_key(settings) as model,
-        cancel_on_interrupt() as cancel,
-    ):
-        yield context, model, cancel
+
+    def __init__(self, model: Model) -> None:
+        self._model, self.name = model, model.name
+        self._answers: dict[str, Reply] = {}
+        self.is_replay = False
+
+    def respond(self, request: ModelRequest) -> Reply:
+        """Return the recorded answer to a query, or in the preview that of the model."""
+        from muniment.agent.model import ModelError
+
+        subject = request.brief.fact
+        if self.is_replay:
+            if subject not in self._answers:
+                raise ModelError("no answer from the preview", has_answered=True)
+            return self._answers[subject]
+        self._answers[subject] = self._model.respond(request)
+        return self._answers[subject]
 
 
-def _create_report(result: ForgetResult | DreamResult, lines: Iterable[str]) -> Report:
-    printed_lines = lines if result.error is None else ()
-    return Report(result.as_json, printed_lines, result.notes, error=result.error)
+def _report_dream(result: DreamResult, remarks: Iterable[str], *, is_asking: bool, verbose: bool) -> Report:
+    lines: Iterable[str] = ()
+    listed = list(remarks)
+    if result.error is None:
+        is_done = result.status == "completed"
+        lines = _format_tidied(result) if is_done else _format_steps(result, verbose=verbose)
+        if is_done:
+            listed += _format_undo(result, sum(len(each.removed) for each in result.steps))
+            if result.repeated or result.counts.rejected:
+                listed.append(clean_foreign_line(result.summary))
+        elif not result.steps:
+            listed.insert(0, "nothing to tidy")
+        elif not is_asking:
+            listed.append("preview only; to apply it, run this again with --yes")
+        listed += _format_decision(result) if verbose else ()
+    error = _explain(result.error) if is_asking else result.error
+    return Report(result.as_json, lines, result.notes, error=error, remarks=listed)
 
 
-def _format_forget_result(result: ForgetResult) -> Iterator[str]:
-    done = "forgotten" if result.status == "completed" else "would be forgotten"
-    for each in result.removed_entries:
-        yield f"{done}: {clean_foreign_line(each.path)} ({clean_foreign_line(each.summary)})"
-        if result.status == "preview" and each.line is not None:
-            for number, line in enumerate(re.split("\r\n|\n|\r", each.text or ""), each.line):
-                yield f"  {number} | {escape_invisible(line)}"
-    yield from _format_unchanged(result.kept)
-    if not result.removed_entries:
-        yield clean_foreign_line(result.summary)
-    yield from _format_decision(result)
-    if result.status == "preview" and result.removed_entries:
-        yield "  preview only; to remove it, run this again with --yes"
+def _format_steps(result: DreamResult, *, verbose: bool) -> Iterator[str]:
+    """Yield the entries that a dream would remove, each with the entry that stays; then similar entries."""
+    yield from format_facts(line for step in result.steps for line in _list_step_lines(step, verbose=verbose))
+    yield from _format_similar(result)
 
 
-def _format_dream_result(result: DreamResult) -> Iterator[str]:
-    would = "" if result.status == "completed" else "would be "
-    for path in result.deduped_paths:
-        yield f"{would}merged: {clean_foreign_line(path)}"
-    for path in result.expired_paths:
-        yield f"{would}removed (expired): {clean_foreign_line(path)}"
-    for path in result.ended_paths:
-        yield f"ended, according to its text: {clean_foreign_line(path)}"
-        yield f"  to remove it: muniment forget {clean_foreign_line(path)} --yes"
-    yield from _format_unchanged(result.kept)
-    for group in result.similar_paths[:MAX_LISTED_GROUPS]:
-        yield f"similar: {', '.join(map(clean_foreign_line, group))}"
-    if len(result.similar_paths) > MAX_LISTED_GROUPS:
-        count = len(result.similar_paths) - MAX_LISTED_GROUPS
-        yield f"  and {count} more groups of similar entries; --json lists them"
-    yield clean_foreign_line(result.summary)
-    yield from _format_counts(result.counts)
-    yield from _format_decision(result)
-    if result.status == "preview" and (result.deduped_paths or result.expired_paths):
-        yield "  preview only; to apply it, run this again with --yes"
+def _list_step_lines(step: TidyStep, *, verbose: bool) -> Iterator[FactLine]:
+    if step.stays is not None:
+        line = _create_line(step.stays, "=", verbose=verbose)
+        yield replace(line, label="stays")
+        if step.new_text:
+            yield replace(line, text=step.new_text, sign="~", label="its new text")
+    for part in step.removed:
+        yield replace(_create_line(part, "-", verbose=verbose), label=_REASONS[step.reason])
 
 
-def _format_counts(counts: Counts) -> Iterator[str]:
+def _format_similar(result: DreamResult) -> Iterator[str]:
+    """Yield the first groups of similar entries, which only a person can decide about."""
+    groups = result.similar[:MAX_LISTED_GROUPS]
+    if groups and result.steps and sys.stdout.isatty():
+        yield ""
+    yield from format_groups(
+        (
+            "similar, for you to decide:",
+            [
+                replace(_create_line(part), label="" if sys.stdout.isatty() else f"similar, group {number}")
+                for part in group
+            ],
+        )
+        for number, group in enumerate(groups, 1)
+    )
+
+
+def _format_tidied(result: DreamResult) -> Iterator[str]:
+    """Yield one line for each entry that a dream removed."""
+    for step in result.steps:
+        for part in step.removed:
+            reason = _REASONS[step.reason]
+            if step.stays is not None:
+                text = step.new_text or step.stays.text
+                word = {"duplicate": "the same as", "outdated": "outdated by"}.get(step.reason, "merged into")
+                reason = f"{word} {quote_fact(text)}"
+            yield from wrap_words(f"removed: {quote_fact(part.text)} ({reason})", indent=2)
+    if not result.steps:
+        yield "nothing to tidy" if not result.repeated else clean_foreign_line(result.summary)
+
+
+def _list_findings(context: JobContext, result: DreamResult) -> Iterator[str]:
+    """Yield the findings that a dream does not change, and the counts."""
+    for path in result.ended_paths[:MAX_REMARKS]:
+        fact, handle = _read_fact(context, path)
+        yield from wrap_words(f"ended, according to its text: {fact} ({handle})", indent=2)
+        yield f"  to remove it: muniment forget {handle}"
+    if len(result.ended_paths) > MAX_REMARKS:
+        yield f"and {len(result.ended_paths) - MAX_REMARKS} more that ended; --json lists them"
+    yield from _format_retained(context, result.kept, "not removed")
+    if len(result.similar) > MAX_LISTED_GROUPS:
+        count = len(result.similar) - MAX_LISTED_GROUPS
+        yield f"and {count} more groups of similar entries; --json lists them"
+    yield from wrap_words(_describe_counts(result.counts), indent=2)
+
+
+def _describe_counts(counts: Counts) -> str:
+    checked = "1 entry checked" if counts.entries == 1 else f"{counts.entries} entries checked"
     labels = {
         "cannot be read": counts.unreadable,
         "are similar": counts.near_duplicates,
         "were rewritten": counts.rewritten,
         "groups changed meanwhile": counts.rejected,
         "links are broken": counts.broken_links,
+        "are left for the next dream": counts.left,
     }
-    some = [f"{number} {what}" for what, number in labels.items() if number]
-    if some:
-        yield f"  {', '.join(some)}"
+    return ", ".join([checked, *(f"{number} {what}" for what, number in labels.items() if number)])
 
 
-def _format_unchanged(unchanged: Iterable[RetainedEntry]) -> Iterator[str]:
+# -- shared ------------------------------------------------------------------------------------------
+
+
+def _can_ask(memory_flags: MemoryFlags, *, yes: bool) -> bool:
+    return not yes and not memory_flags["json"] and is_interactive()
+
+
+@contextmanager
+def _open_resources(
+    memory_flags: MemoryFlags, model_flags: ModelFlags, *, yes: bool, is_asking: bool
+) -> Iterator[tuple[JobContext, Model]]:
+    """Open the memory and the model for the block.
+
+    Raises as `open_context`.
+
+    Args:
+        memory_flags: the options that select the memory.
+        model_flags: the options that select the model.
+        yes: whether the command writes; missing directories are then created.
+        is_asking: whether the command may write after a question; it then needs a state directory.
+    """
+    settings = load_settings(memory_flags, model_flags)
+    with (
+        open_command_context(memory_flags, settings=settings, create=yes, reads_entries=is_asking) as context,
+        open_model_and_drop_key(settings) as model,
+    ):
+        yield context, model
+
+
+def _explain(error: MunimentError | None) -> MunimentError | None:
+    """Return the error of a command that has asked; a person cannot send the digest of a preview."""
+    from muniment.operations.removals import create_preview_error
+
+    if error is None or error.code != "preview_changed":
+        return error
+    return create_preview_error(advice="run this again")
+
+
+def _report_nothing(message: str) -> int:
+    """Print that the user changed nothing, and return the exit code."""
+    print(message, file=sys.stderr)
+    return EXIT_CANCELLED
+
+
+def _create_line(part: EntryPart, sign: str = "", *, verbose: bool = False) -> FactLine:
+    return FactLine(
+        part.text,
+        part.at,
+        format_place(part.path),
+        str(part.trust),
+        part.handle,
+        part.remark,
+        sign,
+        part.path if verbose or not part.handle else "",
+    )
+
+
+def _format_retained(context: JobContext, retained: Iterable[RetainedEntry], prefix: str) -> Iterator[str]:
     """Yield one line for each entry that matched but stays, with the reason."""
-    for path, reason in unchanged:
-        yield f"not changed: {clean_foreign_line(path)} ({clean_foreign_line(reason)})"
+    listed = list(retained)
+    for path, reason in islice(listed, MAX_REMARKS):
+        fact, _ = _read_fact(context, path)
+        yield from wrap_words(f"{prefix}: {fact} ({clean_foreign_line(reason)})", indent=2)
+    if len(listed) > MAX_REMARKS:
+        yield f"and {len(listed) - MAX_REMARKS} more that stay; --json lists them"
+
+
+def _read_fact(context: JobContext, path: str) -> tuple[str, str]:
+    """Return the quoted text of an entry, and its handle; if it is withheld, its path for both."""
+    from muniment.content.entry import MAX_DESCRIPTION_CHARS, shorten
+    from muniment.operations.listing import show_entry
+
+    with suppress(MunimentError):
+        shown = show_entry(context, path)
+        if shown.handle:
+            text = shorten(clean_foreign_line(shown.text) or shown.title, MAX_DESCRIPTION_CHARS)
+            return quote_fact(text), shown.handle
+    return clean_foreign_line(path), clean_foreign_line(path)
+
+
+def _format_undo(result: ForgetResult | DreamResult, count: int) -> Iterator[str]:
+    """Yield the command that restores the removed entries, if any were removed."""
+    from muniment.store.handles import build_task_handle
+
+    if result.touched_scopes:
+        task = "" if sys.stdout.isatty() else f" {build_task_handle(result.task_id)}"
+        yield f"to restore {'it' if count == 1 else 'them'}: muniment undo{task}"
 
 
 def _format_decision(result: ForgetResult | DreamResult) -> Iterator[str]:
-    """Yield a line with the decider and the duration; after a change, also the command that undoes it."""
-    yield (
-        f"  {clean_foreign_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
-        f"policy {clean_foreign_line(result.policy)}"
+    """Yield a line with the decider, the cost, the policy and the task."""
+    yield from wrap_words(
+        f"decided by {clean_foreign_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
+        f"policy {clean_foreign_line(result.policy)}, task {clean_foreign_line(result.task_id)}",
+        indent=2,
     )
-    if result.status == "completed" and result.touched_scopes:
-        yield f"  to undo it: muniment undo {result.task_id}"

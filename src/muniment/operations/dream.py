@@ -33,9 +33,9 @@ S3 A merge by a model is accepted only if all these conditions are true.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Final
+from typing import Final, Literal
 
 from muniment.agent.model import Model, ModelError
 from muniment.agent.questions import Merge, ModelQuery
@@ -45,7 +45,7 @@ from muniment.content.entry import MAX_DESCRIPTION_CHARS, complete_front_matter,
 from muniment.content.gates import clean_line, encode
 from muniment.content.provenance import consists_of
 from muniment.content.titles import derive_title
-from muniment.content.words import STOP_WORDS, extract_features
+from muniment.content.words import STOP_WORDS, build_comparison_key, extract_features
 from muniment.errors import MunimentError, StoreConflict, ToolError
 from muniment.events import span
 from muniment.kernel.change import ChangeSet, Claim, FileChange
@@ -56,14 +56,20 @@ from muniment.operations.findings import DuplicateGroup, Findings
 from muniment.operations.job import Job, determine_status, log_end, log_retry_or_raise, use_or_create_cancel
 from muniment.operations.job_context import JobContext, LoadedEntry
 from muniment.operations.naming import choose_path, is_name_generated
-from muniment.operations.removals import check_preview, compute_preview_digest, list_expired, list_topics
+from muniment.operations.removals import (
+    check_preview,
+    compute_preview_digest,
+    describe_for_person,
+    list_expired,
+    list_topics,
+)
 from muniment.store.audit import timestamp
 from muniment.store.commit import CommitResult, commit
 from muniment.store.erase import is_erased_text
 from muniment.store.handles import read_entry_id
 from muniment.store.ledger import CommitRow, Run, find_commit
 from muniment.store.trust import TrustDecision, is_risky, stamp_entry
-from muniment.types import Change, Counts, DreamRequest, DreamResult
+from muniment.types import Change, Counts, DreamRequest, DreamResult, TidyStep
 
 KIND: Final = "dream"
 
@@ -183,10 +189,9 @@ def _run_attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
     task.files_left, task.bytes_left = limits.files_written, limits.write_bytes
     now = timestamp()
     found = [Findings(task, scope, now) for scope in scopes]
-    steps = [step for each in found for step in find_removal_steps(each)]
-    if not task.uses_rules:
-        for each in found:
-            steps += _query_merge_steps(task, each)
+    removals = [step for each in found for step in find_removal_steps(each)]
+    merges = [] if task.uses_rules else [step for each in found for step in _query_merge_steps(task, each)]
+    steps = removals + merges
     digest = compute_preview_digest(task.context, KIND, steps)
     check_preview(task.request.digest, digest, is_dry=task.is_dry)
     # The time of the scan: entries that had expired by then are reported as expired.
@@ -200,7 +205,43 @@ def _run_attempt(task: _DreamJob, scopes: Sequence[Scope]) -> DreamResult:
     if (earlier := task.find_faster_commit(done)) is not None:
         return _create_repeated_result(task, earlier)
     task.notes += done.notes
-    return replace(_create_result(task, found, done), digest=digest if task.is_dry else None)
+    removed, _ = _list_removed(done.changes)
+    entries = {each.path: each for one in found for each in one.iterate_affected()}
+    described = [_describe_step(step, entries, removed, is_merge=False) for step in removals]
+    described += [_describe_step(step, entries, removed, is_merge=True) for step in merges]
+    return replace(
+        _create_result(task, found, done),
+        digest=digest if task.is_dry else None,
+        steps=tuple(each for each in described if each.removed),
+    )
+
+
+def _describe_step(
+    step: ChangeSet, entries: Mapping[CanonicalPath, LoadedEntry], removed: Collection[str], *, is_merge: bool
+) -> TidyStep:
+    """Return a step of a dream as a preview shows it to a person.
+
+    Args:
+        step: the step.
+        entries: the entries of all steps, by path.
+        removed: the paths of the entries that the commit removed; a step may be rejected.
+        is_merge: whether a model merged the entries.
+    """
+    old = [entries[each.path] for each in step.changes if each.after is None and each.path.text in removed]
+    removed_parts = tuple(map(describe_for_person, old))
+    rewritten = next((each for each in step.changes if each.after is not None), None)
+    survivor = next((claim.path for claim in step.claims), None) if rewritten is None else rewritten.path
+    if survivor is None:
+        return TidyStep("expired", removed_parts)
+    stays, new_text = entries[survivor], ""
+    if rewritten is not None and rewritten.after is not None:
+        new_text = clean_line(parse(rewritten.after).body)
+    key = build_comparison_key(stays.entry.body)
+    is_same = all(build_comparison_key(each.entry.body) == key for each in old)
+    reason: Literal["merged", "duplicate", "outdated"] = (
+        "merged" if is_merge else "duplicate" if is_same else "outdated"
+    )
+    return TidyStep(reason, removed_parts, describe_for_person(stays), new_text)
 
 
 def _stamp_entry(data: bytes, before: bytes | None, path: CanonicalPath, run: Run) -> bytes:
@@ -260,10 +301,11 @@ def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResul
     removed, renamed = _list_removed(done.changes)
     expired = {loaded.path.text for each in found for loaded in each.expired} & removed
     groups = [
-        tuple(path for path in _list_paths(group) if path not in removed)
+        tuple(loaded for loaded in group if loaded.path.text not in removed)
         for each in found
         for group in each.similar_groups
     ]
+    similar = [group for group in groups if len(group) > 1]
     counts = Counts(
         entries=sum(each.entries for each in found),
         exact_duplicates=sum(each.duplicate_count for each in found),
@@ -285,7 +327,8 @@ def _create_result(task: _DreamJob, found: Sequence[Findings], done: CommitResul
         summary=_describe_result(counts, is_preview=task.is_dry),
         ended_entries=len(ended) or None,
         ended_paths=ended,
-        similar_paths=tuple(group for group in groups if len(group) > 1),
+        similar_paths=tuple(map(_list_paths, similar)),
+        similar=tuple(tuple(map(describe_for_person, group)) for group in similar),
         kept=tuple(commit_row for each in found for commit_row in each.retained),
         touched_topics=() if commit_row is None else list_topics(commit_row.changes),
         touched_scopes=() if task.is_dry else done.touched_scopes,

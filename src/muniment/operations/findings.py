@@ -261,6 +261,13 @@ class Findings:
             for group in group_similar({path: self._bodies[path] for path in entries_by_path}):
                 yield tuple(entries_by_path[path] for path in group)
 
+    def iterate_affected(self) -> Iterator[LoadedEntry]:
+        """Yield the entries that a dream may remove or that stay for them, some of them repeatedly."""
+        yield from self.expired
+        for group in self.duplicate_groups:
+            yield from (group.survivor, *group.removable)
+        yield from chain.from_iterable(self.similar_groups)
+
     def iterate_queries(self) -> Iterator[tuple[LoadedEntry, ...]]:
         """Yield the groups of similar entries that a model may merge, each small enough for one query."""
         for group in self.similar_groups:

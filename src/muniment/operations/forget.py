@@ -21,7 +21,9 @@
 7. One commit removes all or none: a file is deleted, or loses the lines of its items and no other byte. If
    its name repeats the removed text, it is renamed (`operations/naming.py`). If a file changed in the
    meantime, the job is repeated once. A dry run writes nothing. A request with the digest of a preview
-   removes exactly what the preview listed, or nothing.
+   removes exactly what the preview listed, or nothing. So does a request with chosen entries of a preview
+   (`operations/matched_parts.py`): nothing is searched, and no model is queried, but every check of the
+   policy and the trust is repeated.
 
 After a failure of any kind nothing is removed. `undo` restores forgotten entries until they are erased.
 """
@@ -30,8 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from dataclasses import replace
+from itertools import chain, islice, zip_longest
 from typing import Final
 
 from muniment import events
@@ -39,17 +41,17 @@ from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Model, ModelError
 from muniment.agent.questions import MAX_OPTIONS, ModelQuery
 from muniment.cancelling import Cancel
-from muniment.content.admission import find_withholding_gate, replace_if_rejected
+from muniment.content.admission import replace_if_rejected
 from muniment.content.description import DescribedWords, SplitText, compute_weights
-from muniment.content.entry import Entry, read_titles, shorten
+from muniment.content.entry import read_titles, shorten
 from muniment.content.expiry import is_expired
 from muniment.content.gates import clean_foreign_line, drop_invisible
-from muniment.content.markdown import Item, build_outline, remove_item
+from muniment.content.markdown import build_outline
 from muniment.content.negation import has_denial, is_denied, is_ended
 from muniment.content.words import build_vocabulary, find_significant_words
 from muniment.errors import InvalidContent, JobFailed, MunimentError, StoreConflict
 from muniment.events import span
-from muniment.kernel.change import ChangeSet, FileChange
+from muniment.kernel.change import FileChange
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath
@@ -68,6 +70,14 @@ from muniment.operations.job_context import (
     find_removal_obstacle,
     load_entry,
 )
+from muniment.operations.matched_parts import (
+    MatchedPart,
+    build_change_set,
+    find_part_obstacle,
+    match_chosen,
+    match_parts,
+    match_whole_entry,
+)
 from muniment.operations.matching import (
     ForgetMatch,
     find_near_parts,
@@ -79,8 +89,7 @@ from muniment.operations.naming import choose_path
 from muniment.operations.removals import (
     check_preview,
     compute_preview_digest,
-    describe_part_removals,
-    describe_removal,
+    create_preview_error,
     list_forgotten,
 )
 from muniment.operations.renames import describe_renames, find_new_path
@@ -92,15 +101,13 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import commit
 from muniment.store.ledger import CommitRow
+from muniment.store.passages import PERSON
 from muniment.store.trust import TrustDecision
 from muniment.store.upkeep import open_view
-from muniment.types import ForgetRequest, ForgetResult, RemovedEntry, RetainedEntry
+from muniment.types import EntryPart, ForgetRequest, ForgetResult, RemovedEntry, RetainedEntry
 from muniment.types.keys import RootKey
 
 KIND: Final = "forget"
-
-_NOT_SEPARABLE: Final = "removing this part would change the rest of the file; edit it by hand"
-_WOULD_BE_WITHHELD: Final = "the rest of the file would be withheld; edit it by hand"
 
 ParsedQuery = CanonicalPath | Sequence[str]
 """A parsed query: the path of an entry, or words that must all be found."""
@@ -115,35 +122,11 @@ _OUTDATED: Final = "it states that this no longer applies, and is the current fa
 _OPPOSITE: Final = "it states the opposite"
 _HOW_TO_REMOVE: Final = "; to remove it, use its exact words or its path"
 
+MAX_OFFERED: Final = 20
+"""Maximum number of entries and parts that a result shows with their texts, so that a person can choose."""
+
 MAX_QUERY_CHARS: Final = 1_000
 """Maximum number of characters of a query that a model sees, and that a result quotes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _MatchedPart:
-    """A match of the query: an entry, or a part of one.
-
-    Attributes:
-        loaded: the entry.
-        item: the part that matches; None: the whole entry.
-        removed: the match as a result reports its removal.
-    """
-
-    loaded: LoadedEntry
-    item: Item | None
-    removed: RemovedEntry
-
-    @property
-    def model_text(self) -> str:
-        """Return the text that a model sees of this match: the name of the entry and the matching text."""
-        entry = self.loaded.entry
-        name = read_titles(entry, self.loaded.path.rel).name
-        return f"{name}\n{self.body}"
-
-    @property
-    def body(self) -> str:
-        """Return the text of the matching part, or of the whole entry."""
-        return self.loaded.entry.body if self.item is None else self.item.text
 
 
 class _ForgetJob(Job):
@@ -157,6 +140,7 @@ class _ForgetJob(Job):
         self.query = drop_invisible(request.query).strip()
         self.retained: list[RetainedEntry] = []
         self.near: tuple[str, ...] = ()
+        self.near_parts: tuple[EntryPart, ...] = ()
         self.failure_notes: list[str] = []
         self.visibility = Visibility(context, Reader(request.trust))
 
@@ -169,7 +153,19 @@ class _ForgetJob(Job):
             touched_topics=(),
             kept=tuple(self.retained),
             near=self.near,
+            entries=self.near_parts,
         )
+
+    def set_near(self, matches: Iterable[MatchedPart], parts: Iterable[MatchedPart]) -> None:
+        """Set the near entries of the result.
+
+        Args:
+            matches: the near entries, the best first.
+            parts: the same entries, or the parts of them that are near.
+        """
+        self.near = tuple(dict.fromkeys(each.removed.path for each in matches))[:MAX_LISTED_PATHS]
+        listed_parts = (each.shown for each in parts if each.removed.path in self.near)
+        self.near_parts = tuple(islice(listed_parts, MAX_OFFERED))
 
     def retain_trust(self, _draft: FileChange, previous_trust: Trust | None) -> TrustDecision:
         """Return the trust of a file that loses some items: the trust of its text before."""
@@ -214,6 +210,10 @@ def _run_forget(task: _ForgetJob) -> ForgetResult:
     if earlier is not None:
         return _create_repeated_result(task, earlier)
     scopes = task.context.select_scopes(task.request.scope)
+    if task.request.chosen:
+        task.decided_by = PERSON if task.trust is Trust.OWNER else RuleWriter.name
+        task.start_budget(task.context.policy.limits)
+        return _run_with_retry(task, (), scopes)
     named_entry = Visibility(task.context, task.visibility.reader).find_named_entry(task.query)
     parsed_query = named_entry or _parse_words(task.query)
     task.start_budget(task.context.policy.limits)
@@ -275,24 +275,18 @@ def _parse_words(query: str) -> tuple[str, ...]:
 
 def _run_attempt(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[Scope]) -> ForgetResult:
     """Find the matches once, choose among them and commit their removal."""
-    task.retained, task.notes, task.near = [], [*task.failure_notes], ()
+    task.retained, task.notes, task.near, task.near_parts = [], [*task.failure_notes], (), ()
     context = task.context
     task.visibility = Visibility(context, Reader(task.trust))
     views = [open_view(context.state, context.roots[scope], context.policy, sweep=True) for scope in scopes]
-    matches = [match for view in views for match in _find_matches(task, view, parsed_query)]
-    if not isinstance(parsed_query, CanonicalPath):
-        matches = _exclude_negated(task, matches, parsed_query)
-        if not matches or not task.uses_rules:
-            with closing(Stemmer()) as stemmer:
-                near = _find_near(task, views, matches, DescriptionQuery(task.query, stemmer))
-                matches = (
-                    _find_described(task, near) if task.uses_rules else _query_described(task, matches, near)
-                )
+    matches = _load_chosen(task, views) if task.request.chosen else _search(task, views, parsed_query)
     # Check this before anything is removed from a text: that parses the whole file for each item.
     if (problem := _find_excess(matches, task.context.policy.changes.max_forget)) is not None:
         return _reject_excess(task, matches, problem)
-    change_set, matches = _build_change_set(matches, task.retained)
-    removed = tuple(match.removed for match in matches)
+    change_set, separable = build_change_set(matches, task.retained)
+    if task.request.chosen and len(separable) < len(matches):
+        raise JobFailed(f"{task.retained[-1].reason}; nothing was removed", code="forget_failed")
+    removed, entries = _describe_matches(separable)
     digest = compute_preview_digest(context, KIND, [change_set])
     check_preview(task.request.digest, digest, is_dry=task.is_dry)
     options = replace(
@@ -308,6 +302,7 @@ def _run_attempt(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[S
     return replace(
         task.create_result(),
         removed_entries=removed,
+        entries=entries or task.near_parts,
         touched_topics=_list_topics(removed) if done.touched_scopes and not task.is_dry else (),
         touched_scopes=() if task.is_dry else done.touched_scopes,
         digest=digest if task.is_dry else None,
@@ -315,6 +310,55 @@ def _run_attempt(task: _ForgetJob, parsed_query: ParsedQuery, scopes: Sequence[S
         if removed
         else _describe_no_match(task, parsed_query),
     )
+
+
+def _search(task: _ForgetJob, views: Sequence[View], parsed_query: ParsedQuery) -> list[MatchedPart]:
+    """Return the entries and parts that a query matches and that may be removed."""
+    matches = [match for view in views for match in _find_matches(task, view, parsed_query)]
+    if isinstance(parsed_query, CanonicalPath):
+        return matches
+    matches = _exclude_negated(task, matches, parsed_query)
+    if matches and task.uses_rules:
+        return matches
+    with closing(Stemmer()) as stemmer:
+        description = DescriptionQuery(task.query, stemmer)
+        near = _find_near(task, views, matches, description)
+        if task.uses_rules:
+            return _find_described(task, near, description)
+        return _query_described(task, matches, near)
+
+
+def _load_chosen(task: _ForgetJob, views: Sequence[View]) -> list[MatchedPart]:
+    """Return the entries and parts that a person chose from a preview.
+
+    Raises:
+        JobError: an entry changed, or may not be removed by this request; its code is `preview_changed`.
+    """
+    chosen: dict[CanonicalPath, list[EntryPart]] = {}
+    for part in task.request.chosen:
+        chosen.setdefault(task.context.resolve_path(part.path), []).append(part)
+    judge, found = PolicyEvaluator(task.context.policy), list[MatchedPart]()
+    for path, parts in chosen.items():
+        task.budget.check()
+        row = next((view.entry(path.rel) for view in views if view.scope == path.scope), None)
+        loaded = None if row is None else load_entry(task.context, path.scope, row)
+        matches = None
+        if row is not None and loaded is not None and loaded.is_unchanged:
+            is_open = task.visibility.can_list(path, row) and task.visibility.can_quote(loaded)
+            obstacle = find_removal_obstacle(judge, path, loaded.highest_trust, task.request.trust)
+            matches = match_chosen(loaded, parts) if is_open and obstacle is None else None
+        if matches is None:
+            raise create_preview_error()
+        found += matches
+    return found
+
+
+def _describe_matches(
+    matches: Sequence[MatchedPart],
+) -> tuple[tuple[RemovedEntry, ...], tuple[EntryPart, ...]]:
+    """Return matches as a result reports their removal, and as texts for a person; too many have no texts."""
+    shown = tuple(match.shown for match in matches) if len(matches) <= MAX_OFFERED else ()
+    return tuple(match.removed for match in matches), shown
 
 
 def _describe_no_match(task: _ForgetJob, parsed_query: ParsedQuery) -> str:
@@ -342,19 +386,19 @@ def _list_topics(removed: Iterable[RemovedEntry]) -> tuple[str, ...]:
     return tuple(sorted({each.topic for each in removed}))
 
 
-def _find_excess(matches: Sequence[_MatchedPart], limit: int) -> str | None:
+def _find_excess(matches: Sequence[MatchedPart], limit: int) -> str | None:
     """Return the problem if more entries match than one forget may remove, else None."""
     if len(matches) <= limit:
         return None
     return f"this matches {len(matches)} items, and one forget may remove {limit}; use more words"
 
 
-def _reject_excess(task: _ForgetJob, matches: Sequence[_MatchedPart], problem: str) -> ForgetResult:
+def _reject_excess(task: _ForgetJob, matches: Sequence[MatchedPart], problem: str) -> ForgetResult:
     """Return a preview of too many matches in a dry run; otherwise raise an error that lists some of them."""
     if task.is_dry:
         task.notes.append(problem)
-        removed = tuple(match.removed for match in matches)
-        return replace(task.create_result(), removed_entries=removed, summary=problem)
+        removed, entries = _describe_matches(matches)
+        return replace(task.create_result(), removed_entries=removed, entries=entries, summary=problem)
     paths = list(dict.fromkeys(match.removed.path for match in matches))
     listed_paths, more = paths[:MAX_LISTED_PATHS], ", …" if len(paths) > MAX_LISTED_PATHS else ""
     raise JobFailed(
@@ -366,7 +410,7 @@ def _reject_excess(task: _ForgetJob, matches: Sequence[_MatchedPart], problem: s
     )
 
 
-def _find_matches(task: _ForgetJob, view: View, parsed_query: ParsedQuery) -> Iterator[_MatchedPart]:
+def _find_matches(task: _ForgetJob, view: View, parsed_query: ParsedQuery) -> Iterator[MatchedPart]:
     """Yield the matches in one scope that may be removed; add the others to the retained entries."""
     context, judge, scope = task.context, PolicyEvaluator(task.context.policy), view.scope
     requested_path = parsed_query if isinstance(parsed_query, CanonicalPath) else None
@@ -397,7 +441,7 @@ def _find_matches(task: _ForgetJob, view: View, parsed_query: ParsedQuery) -> It
 
 def _match_entry(
     task: _ForgetJob, judge: PolicyEvaluator, loaded: LoadedEntry, parsed_query: ParsedQuery
-) -> Iterator[_MatchedPart]:
+) -> Iterator[MatchedPart]:
     path, entry = loaded.path, loaded.entry
     found = (
         ForgetMatch(is_whole=True)
@@ -410,33 +454,20 @@ def _match_entry(
     if reason is None and not found.is_whole:
         if not found.items and not task.uses_rules:
             return  # The model sees its parts.
-        reason = _find_part_obstacle(loaded, found.items)
+        reason = find_part_obstacle(loaded, found.items)
     if reason is not None:
         task.retained.append(RetainedEntry(path.text, reason))
         return
     if found.is_whole:
-        yield _match_whole_entry(loaded)
+        yield match_whole_entry(loaded)
     if found.is_labelled:
         task.notes.append(f"{path.text}: its name or description also contains it, and stays")
-    yield from _match_parts(loaded, entry, found.items)
-
-
-def _match_whole_entry(loaded: LoadedEntry) -> _MatchedPart:
-    path, entry, row = loaded.path, loaded.entry, loaded.row
-    name = read_titles(entry, path.rel).name if row.held is None else row.name
-    return _MatchedPart(loaded, None, describe_removal(path, entry, name))
-
-
-def _match_parts(loaded: LoadedEntry, entry: Entry, parts: Sequence[Item]) -> Iterator[_MatchedPart]:
-    removed_parts = describe_part_removals(loaded.path, entry, parts)
-    yield from (
-        _MatchedPart(loaded, part, removed) for part, removed in zip(parts, removed_parts, strict=True)
-    )
+    yield from match_parts(loaded, entry, found.items)
 
 
 def _exclude_negated(
-    task: _ForgetJob, matches: Sequence[_MatchedPart], words: Sequence[str]
-) -> list[_MatchedPart]:
+    task: _ForgetJob, matches: Sequence[MatchedPart], words: Sequence[str]
+) -> list[MatchedPart]:
     """Return the matches that do not state the opposite of the query or that it no longer applies.
 
     The other matches are added to the retained entries. If all matches are negated, the query is about them,
@@ -449,7 +480,7 @@ def _exclude_negated(
         text_words = build_vocabulary(text)
         return frozenset(word for word in words if text_words.contains_all([word]))
 
-    remaining: list[_MatchedPart] = []
+    remaining: list[MatchedPart] = []
     for match in matches:
         if match.loaded.row.held is None and is_ended(match.body, find_words):
             task.retained.append(RetainedEntry(match.removed.path, f"{_OUTDATED}{_HOW_TO_REMOVE}"))
@@ -469,8 +500,8 @@ def _exclude_negated(
 
 
 def _find_near(
-    task: _ForgetJob, views: Sequence[View], matches: Sequence[_MatchedPart], description: DescriptionQuery
-) -> Iterator[_MatchedPart]:
+    task: _ForgetJob, views: Sequence[View], matches: Sequence[MatchedPart], description: DescriptionQuery
+) -> Iterator[MatchedPart]:
     """Yield near entries, which share a word with the query, the best first.
 
     Entries that match, are retained or may not be removed are omitted.
@@ -500,32 +531,33 @@ def _find_near(
             continue
         yield from (
             each
-            for each in _find_near_parts(task, loaded, description)
+            for each in _find_near_parts(loaded, None if task.uses_rules else description)
             if not (skip_outdated and is_ended(each.body, description.find_words_in))
         )
 
 
-def _find_near_parts(
-    task: _ForgetJob, loaded: LoadedEntry, description: DescriptionQuery
-) -> Iterator[_MatchedPart]:
-    """Yield the parts of an entry that are near the query, or the whole entry.
+def _find_near_parts(loaded: LoadedEntry, description: DescriptionQuery | None) -> Iterator[MatchedPart]:
+    """Yield the parts of an entry that are near a description, or the whole entry.
 
-    Without a model, it is always the whole entry.
+    If `description` is None, it is always the whole entry.
     """
     entry = loaded.entry
-    parts = None if task.uses_rules else find_near_parts(entry, description.find_words_in)
+    parts = None if description is None else find_near_parts(entry, description.find_words_in)
     if parts is None:
-        yield _match_whole_entry(loaded)
-    elif parts and _find_part_obstacle(loaded, parts) is None:
-        yield from _match_parts(loaded, entry, parts)
+        yield match_whole_entry(loaded)
+    elif parts and find_part_obstacle(loaded, parts) is None:
+        yield from match_parts(loaded, entry, parts)
 
 
-def _find_described(task: _ForgetJob, found_near: Iterable[_MatchedPart]) -> list[_MatchedPart]:
+def _find_described(
+    task: _ForgetJob, found_near: Iterable[MatchedPart], description: DescriptionQuery
+) -> list[MatchedPart]:
     """Return the one match that the query describes in other words; if none or several, list near entries.
 
     Args:
         task: the job; no entry contains all words of its query.
         found_near: the near entries that may be removed, each as a whole.
+        description: the query, which finds the near parts of these entries.
     """
     near = list(found_near)
     words = DescribedWords.from_text(task.query)
@@ -544,12 +576,12 @@ def _find_described(task: _ForgetJob, found_near: Iterable[_MatchedPart]) -> lis
     persons = [match for match, _ in ordered if match.loaded.trust.satisfies(Trust.WORKSPACE)]
     others = [match for match, _ in ordered if not match.loaded.trust.satisfies(Trust.WORKSPACE)]
     # Entries of agents get at most every other position, however many there are.
-    pairs = zip_longest(persons, others)
-    task.near = _list_first_paths(match for pair in pairs for match in pair if match is not None)
+    near = [match for pair in zip_longest(persons, others) for match in pair if match is not None]
+    task.set_near(near, chain.from_iterable(_find_near_parts(each.loaded, description) for each in near))
     return []
 
 
-def _find_described_part(match: _MatchedPart, words: DescribedWords) -> _MatchedPart | None:
+def _find_described_part(match: MatchedPart, words: DescribedWords) -> MatchedPart | None:
     """Return the described entry, or its only part with the words; None if neither can be removed."""
     loaded, entry = match.loaded, match.loaded.entry
     parts = build_outline(entry.body).parts
@@ -564,40 +596,19 @@ def _find_described_part(match: _MatchedPart, words: DescribedWords) -> _Matched
     if (
         len(described) != 1
         or words.is_contained_in(SplitText.from_text(label))
-        or _find_part_obstacle(loaded, described)
+        or find_part_obstacle(loaded, described)
     ):
         return None
-    (found,) = _match_parts(loaded, entry, described)
+    (found,) = match_parts(loaded, entry, described)
     return found
 
 
-def _list_first_paths(matches: Iterable[_MatchedPart]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each.removed.path for each in matches))[:MAX_LISTED_PATHS]
-
-
-def _find_part_obstacle(loaded: LoadedEntry, items: Sequence[Item]) -> str | None:
-    """Return why these parts of a file cannot be removed, or None if they can.
-
-    Args:
-        loaded: the entry.
-        items: the matching parts; empty if only several parts together contain all words of the query.
-    """
-    if not items:
-        return "only several items together contain these words; use the words of one item"
-    if loaded.row.held is not None:
-        # With a commit its remaining text would count as judged.
-        return "only a part of it matches, and its text is withheld; edit it by hand"
-    if not loaded.data.endswith(loaded.entry.body.encode()):
-        return "only a part of it matches, and it is not UTF-8 text; edit it by hand"
-    return None
-
-
 def _query_described(
-    task: _ForgetJob, matches: Sequence[_MatchedPart], near: Iterable[_MatchedPart]
-) -> list[_MatchedPart]:
+    task: _ForgetJob, matches: Sequence[MatchedPart], near: Iterable[MatchedPart]
+) -> list[MatchedPart]:
     """Return the entries that a model chooses among the matches and the near entries."""
     now = timestamp()
-    visible: list[_MatchedPart] = []
+    visible: list[MatchedPart] = []
     for match in matches:
         row = match.loaded.row
         if row.held is not None:
@@ -623,62 +634,5 @@ def _query_described(
             f"{task.model.name} left out {omitted_count} of {len(visible)} that contain these words"
         )
     if not chosen:
-        task.near = _list_first_paths(options)
+        task.set_near(options, options)
     return [options[number] for number in chosen]
-
-
-def _build_change_set(
-    matches: Iterable[_MatchedPart], retained: list[RetainedEntry]
-) -> tuple[ChangeSet, list[_MatchedPart]]:
-    """Return the changes that remove the matches, and the matches that are removed; retain the others."""
-    matches_by_path: dict[str, list[_MatchedPart]] = {}
-    for match in matches:
-        matches_by_path.setdefault(match.removed.path, []).append(match)
-    changes: list[FileChange] = []
-    removed: list[_MatchedPart] = []
-    for file_matches in matches_by_path.values():
-        loaded = file_matches[0].loaded
-        content, cut = _cut_items(file_matches, retained)
-        removed += cut
-        if content is None or cut:
-            changes.append(FileChange(loaded.path, loaded.digest, content))
-    return ChangeSet(tuple(changes)), removed
-
-
-def _cut_items(
-    matches: Sequence[_MatchedPart], retained: list[RetainedEntry]
-) -> tuple[bytes | None, list[_MatchedPart]]:
-    """Return the content of a file without the matched items, and the matches that this removes.
-
-    Args:
-        matches: all matches in the file.
-        retained: receives the matches that cannot be removed.
-
-    Returns:
-        The content is None if the file is to be deleted.
-    """
-    data, body = matches[0].loaded.data, matches[0].loaded.entry.body
-    before = data[: len(data) - len(body.encode())]
-    removed: list[_MatchedPart] = []
-    # Start with the last one, so that the positions of the others stay valid.
-    for match in reversed(matches):
-        if match.item is None:
-            return None, [match]
-        shorter = remove_item(body, match.item)
-        if shorter is None:
-            retained.append(RetainedEntry(match.removed.path, _NOT_SEPARABLE))
-            continue
-        body = shorter
-        removed.insert(0, match)
-    if build_outline(body).is_empty:
-        return None, removed
-    left = before + body.encode()
-    if removed and not _passes_gates(matches[0].loaded, left):
-        retained += [RetainedEntry(match.removed.path, _WOULD_BE_WITHHELD) for match in removed]
-        return data, []
-    return left, removed
-
-
-def _passes_gates(loaded: LoadedEntry, remaining: bytes) -> bool:
-    """Return whether the rest of a file may be committed; text from another program must pass the gates."""
-    return bool(loaded.written_at) or find_withholding_gate(remaining, loaded.path.text, loaded.trust) is None

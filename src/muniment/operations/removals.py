@@ -18,15 +18,21 @@ from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, pars
 from muniment.content.expiry import is_expired
 from muniment.content.gates import clean_line
 from muniment.content.markdown import Item, build_outline
+from muniment.content.words import extract_features
 from muniment.errors import JobError
 from muniment.kernel.change import ChangeSet, digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
-from muniment.operations.job_context import JobContext
+from muniment.operations.job_context import JobContext, LoadedEntry
 from muniment.store.handles import find_renames
 from muniment.store.ledger import ChangeRow, CommitRow, find_source
-from muniment.types import RemovedEntry
+from muniment.types import EntryPart, RemovedEntry
 
 _LINE_BREAK: Final = re.compile("\r\n|\n|\r")
+
+MAX_SHOWN_CHARS: Final = 300
+"""Maximum characters of the text of an entry in a preview for a person."""
+
+_MAX_NAME_CHARS: Final = 40
 
 
 def describe_removal(path: CanonicalPath, entry: Entry, text: str) -> RemovedEntry:
@@ -52,6 +58,39 @@ def describe_part_removals(
         start = part.start + len(lines) - len(lines.lstrip("\r\n"))
         line = bisect_right(line_ends, body_offset + start) + 1
         yield replace(describe_removal(path, entry, part.own_text), line=line, text=lines.lstrip("\r\n"))
+
+
+def describe_for_person(loaded: LoadedEntry, item: Item | None = None) -> EntryPart:
+    """Return an entry, or a part of one, as a preview shows it to a person.
+
+    Args:
+        loaded: the entry.
+        item: the part; None: the whole entry. Of a withheld entry only the name is shown.
+    """
+    entry, row = loaded.entry, loaded.row
+    name = clean_line(entry.name or "")
+    remark, body = "", clean_line((entry.body if item is None else item.text)[: 10 * MAX_SHOWN_CHARS])
+    if row.held is not None:
+        text, remark = row.name, "withheld"
+    elif item is not None:
+        title = clean_line(read_titles(entry, loaded.path.rel).name)
+        text, remark = body, f"a part of {shorten(title, _MAX_NAME_CHARS)}"
+    else:
+        has_name = extract_features(name) <= extract_features(body)
+        text = body if has_name and body else f"{name}: {body}" if body else name or row.name
+        lines = sum(bool(line.strip()) for line in _LINE_BREAK.split(entry.body))
+        if lines > 1:
+            remark = f"the whole entry, {lines} lines"
+    return EntryPart(
+        loaded.path.text,
+        shorten(clean_line(text), MAX_SHOWN_CHARS),
+        row.at,
+        loaded.trust,
+        row.handle,
+        remark,
+        loaded.digest,
+        None if item is None else (item.start, item.end),
+    )
 
 
 def read_topic(entry: Entry) -> str:
@@ -134,13 +173,16 @@ def _find_removed_items(items: Sequence[Item], remaining: Sequence[Item]) -> Ite
 
 
 def compute_preview_digest(context: JobContext, kind: str, change_sets: Iterable[ChangeSet]) -> str | None:
-    """Return a digest of exactly the changes that a job would make, or None without changes.
+    """Return a digest of exactly the changes that a job would make, and of the entries that stay for them.
+
+    Without changes, return None.
 
     The digest is keyed: a caller can only know it from the preview.
     """
-    all_changes = (change for change_set in change_sets for change in change_set.changes)
-    changes = [[each.path.text, each.base, each.digest] for each in all_changes]
-    return context.state.compute_keyed_digest(f"{kind} {json.dumps(sorted(changes))}") if changes else None
+    listed = list(change_sets)
+    changes = sorted([each.path.text, each.base, each.digest] for step in listed for each in step.changes)
+    claims = sorted([each.path.text, each.digest] for step in listed for each in step.claims)
+    return context.state.compute_keyed_digest(f"{kind} {json.dumps([changes, claims])}") if changes else None
 
 
 def check_preview(requested_digest: str | None, current_digest: str | None, *, is_dry: bool) -> None:
@@ -155,8 +197,17 @@ def check_preview(requested_digest: str | None, current_digest: str | None, *, i
         JobError: the changes have another digest now; its code is `preview_changed`.
     """
     if not is_dry and requested_digest not in {None, current_digest}:
-        raise JobError(
-            "the entries to remove changed since the preview with this digest; nothing was removed; "
-            "request a new preview, and send its digest",
-            code="preview_changed",
-        )
+        raise create_preview_error("preview with this digest", "request a new preview, and send its digest")
+
+
+def create_preview_error(preview: str = "preview", advice: str = "request a new preview") -> JobError:
+    """Return the error of a request whose entries are no longer those of its preview.
+
+    Args:
+        preview: the preview, for the message.
+        advice: the action that the caller can take.
+    """
+    return JobError(
+        f"the entries to remove changed since the {preview}; nothing was removed; {advice}",
+        code="preview_changed",
+    )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         UndoResult,
     )
     from muniment.types.recalled import Recalled, RecalledEntry
-    from muniment.types.requests import DreamRequest, ForgetRequest, RememberRequest
+    from muniment.types.requests import DreamRequest, EntryPart, ForgetRequest, RememberRequest
     from muniment.types.results import (
         MAX_RETAINED,
         Counts,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         RetainedEntry,
         SimilarEntry,
         Status,
+        TidyStep,
     )
     from muniment.types.runs import Change, SupersededEntry, Turn, Usage
     from muniment.types.tasks import (
@@ -79,6 +80,7 @@ __all__ = [
     "DreamTask",
     "EditResult",
     "EntryList",
+    "EntryPart",
     "EntryShown",
     "ErasePlan",
     "EraseResult",
@@ -117,6 +119,7 @@ __all__ = [
     "SupersededEntry",
     "TaskError",
     "TaskList",
+    "TidyStep",
     "TrustedText",
     "Turn",
     "UiOpened",
@@ -131,7 +134,7 @@ _MODULES = {
     "owner": "AuditHead ErasePlan EraseResult Erasure Explained Review ReviewDecision ReviewList "
     "ReviewShown UiOpened UndoResult",
     "recalled": "Recalled RecalledEntry",
-    "requests": "DreamRequest ForgetRequest RememberRequest",
+    "requests": "DreamRequest EntryPart ForgetRequest RememberRequest",
     "runs": "Change SupersededEntry Turn Usage",
     "tasks": "AnyTask DreamTask ForgetTask PublicTask RememberTask TaskError TaskList",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from muniment.kernel.names import Trust
+from muniment.kernel.names import Digest, Trust
 from muniment.names import ContextMode
 
 
@@ -41,6 +41,31 @@ class RememberRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryPart:
+    """An entry, or a part of one, as a preview shows it to a person; a `ForgetRequest` can choose it.
+
+    Attributes:
+        path: the path of the entry.
+        text: the text on one line; a long text is shortened.
+        at: the time of the last change of the entry; empty if it is unknown.
+        trust: the trust of the entry.
+        handle: the handle of the entry; empty if its text is withheld.
+        remark: what `text` does not show, such as `entry with 12 lines`; empty if it is complete.
+        digest: the digest of the file when it was read.
+        span: the offsets of the part in the body of the entry; None: the whole entry.
+    """
+
+    path: str
+    text: str
+    at: str
+    trust: Trust
+    handle: str
+    remark: str
+    digest: Digest
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetRequest:
     """A request to forget entries.
 
@@ -55,6 +80,8 @@ class ForgetRequest:
         task_id: as in `RememberRequest`.
         digest: the `digest` of an earlier dry run. If other text would be removed now, nothing is removed.
             None: no check.
+        chosen: members of `ForgetResult.entries` of an earlier dry run with this query. Exactly these are
+            removed, without a search; if a file has changed since, nothing is removed. Empty: search.
     """
 
     query: str
@@ -64,6 +91,7 @@ class ForgetRequest:
     trust: Trust = Trust.OWNER
     task_id: str | None = None
     digest: str | None = None
+    chosen: tuple[EntryPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from muniment.types.documents import (
     WireDocument,
     select_members,
 )
+from muniment.types.requests import EntryPart
 from muniment.types.runs import Change, SupersededEntry, Turn
 
 MAX_RETAINED: Final = 100
@@ -225,6 +226,11 @@ class ForgetResult(JobResult):
     decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
         default="", metadata=LOCAL
     )
+    entries: Annotated[
+        tuple[EntryPart, ...],
+        "The removed entries; if nothing matches, the near ones. Empty if there are too many, and over HTTP.",
+        OpaqueType(),
+    ] = field(default=(), metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `forget --json` prints."""
@@ -268,6 +274,24 @@ class Counts:
     rewritten: int = 0
     left: int = 0
     rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TidyStep:
+    """The entries that one step of a dream removes, with the reason.
+
+    Attributes:
+        reason: `expired`; `duplicate`: they have the text of the entry that stays; `outdated`: the entry that
+            stays is newer and contradicts them; `merged`: a model merged them.
+        removed: the removed entries.
+        stays: the entry that stays, as it was before; None for expired entries.
+        new_text: the text that a model gives to the entry that stays; empty: its text stays unchanged.
+    """
+
+    reason: Literal["expired", "duplicate", "outdated", "merged"]
+    removed: tuple[EntryPart, ...]
+    stays: EntryPart | None = None
+    new_text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +338,14 @@ class DreamResult(JobResult):
     digest: Annotated[
         str | None, "Of a dry run that finds something: identifies exactly these changes. None over HTTP."
     ] = field(default=None, metadata=LOCAL)
+    steps: Annotated[tuple[TidyStep, ...], "The removals, with texts; empty over HTTP.", OpaqueType()] = (
+        field(default=(), metadata=LOCAL)
+    )
+    similar: Annotated[
+        tuple[tuple[EntryPart, ...], ...],
+        "The entries of `similar_paths`, with texts; empty over HTTP.",
+        OpaqueType(),
+    ] = field(default=(), metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `dream --json` prints."""

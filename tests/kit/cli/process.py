@@ -14,6 +14,13 @@ SECONDS = 40
 
 def launch(base, *arguments, **environment):
     """Start `muniment` with its streams as pipes, without waiting."""
+    command, directory, variables = build_command(base, *arguments)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, cwd=directory, env={**variables, **environment}, **streams)
+
+
+def build_command(base, *arguments):
+    """Return the command line of the program, its working directory and its variables."""
     (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
     (base / "home").mkdir(mode=0o700, exist_ok=True)
     coverage_command, coverage_variables = (), {}
@@ -23,13 +30,7 @@ def launch(base, *arguments, **environment):
     home_variables = {"HOME": str(base), "MUNIMENT_HOME": str(base / "home")}
     python_variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(muniment.__file__).parents[1])}
     program = [sys.executable, "-m", *coverage_command, "muniment", *arguments]
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(
-        program,
-        cwd=base / "work",
-        env=home_variables | python_variables | coverage_variables | environment,
-        **streams,
-    )
+    return program, base / "work", home_variables | python_variables | coverage_variables
 
 
 def has_open(pid, path):
