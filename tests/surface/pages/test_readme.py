@@ -21,7 +21,7 @@ PAGES = ("README.md", "docs/first-day.md", "docs/library.md", "docs/daemon.md")
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q . && "
 EXPECTED_OUTPUT = {
     "README.md": ["saved (new): user/", "  The user prefers dark mode in all editors\n", "undone ("],
-    "docs/first-day.md": ["updated: ", "Deploys now happen on Mondays", "nothing to remember", "forgotten: "],
+    "docs/first-day.md": ["updated: ", "Deploys now happen on Mondays", "nothing to remember", "forgot: "],
     "docs/library.md": ["completed ('project/"],
     "docs/daemon.md": ['"status": "completed"', "code-review-takes-place-within-a-day.md"],
 }

@@ -33,6 +33,7 @@ from muniment.kernel.change import digest
 from muniment.kernel.decide import Changes
 from muniment.kernel.names import Trust
 from muniment.operations import forget as job
+from muniment.operations import matched_parts
 from muniment.operations.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS
 from muniment.operations.review import undo_task
 from muniment.store.audit import read_records
@@ -224,7 +225,7 @@ def test_forget_over_limit_removes_nothing(context):
 
 def test_matches_are_counted_before_any_removal_is_built(context, monkeypatch):
     """Count first: each removal parses the whole file, so 20 000 matches once took hours."""
-    monkeypatch.setattr(job, "remove_item", make_raising_step(AssertionError))
+    monkeypatch.setattr(matched_parts, "remove_item", make_raising_step(AssertionError))
     write_file(
         get_user_root(context), "list.md", "".join(f"- dark thing {number}\n" for number in range(500))
     )
