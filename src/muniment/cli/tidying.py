@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muniment.cli.command import Report, command, load_settings, open_command_context, open_model_and_drop_key
-from muniment.cli.display import FactLine, format_facts, format_groups, format_place, quote_fact, wrap_words
+from muniment.cli.display import (
+    FactLine,
+    describe_entry,
+    format_facts,
+    format_groups,
+    format_place,
+    quote_fact,
+    wrap_words,
+)
 from muniment.cli.options import MemoryFlags, ModelFlags, Verbose
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
@@ -97,7 +105,8 @@ def _ask_which(context: JobContext, result: ForgetResult, *, verbose: bool) -> t
     print_notes(each for each in result.notes if each != result.summary)
     if is_near:
         print_line(f"no entry matches exactly; {'this one is' if is_single else 'these are'} near:")
-    signs = [""] if is_single else [str(number) for number in range(1, len(entries) + 1)]
+    # With a sign, the lines of a wrapped text are indented, so that a text cannot imitate the question.
+    signs = ["-"] if is_single else [str(number) for number in range(1, len(entries) + 1)]
     facts = [_create_line(part, sign, verbose=verbose) for part, sign in zip(entries, signs, strict=True)]
     for line in (*format_facts(facts), *_format_retained(context, result.kept, "not listed")):
         print_line(line)
@@ -327,9 +336,9 @@ def _format_tidied(result: DreamResult) -> Iterator[str]:
 def _list_findings(context: JobContext, result: DreamResult) -> Iterator[str]:
     """Yield the findings that a dream does not change, and the counts."""
     for path in result.ended_paths[:MAX_REMARKS]:
-        fact, handle = _read_fact(context, path)
-        yield from wrap_words(f"ended, according to its text: {fact} ({handle})", indent=2)
-        yield f"  to remove it: muniment forget {handle}"
+        yield from wrap_words(f"ended, according to its text: {describe_entry(context, path)}", indent=2)
+    if result.ended_paths:
+        yield "to remove an entry that ended: muniment forget HANDLE"
     if len(result.ended_paths) > MAX_REMARKS:
         yield f"and {len(result.ended_paths) - MAX_REMARKS} more that ended; --json lists them"
     yield from _format_retained(context, result.kept, "not removed")
@@ -413,23 +422,10 @@ def _format_retained(context: JobContext, retained: Iterable[RetainedEntry], pre
     """Yield one line for each entry that matched but stays, with the reason."""
     listed = list(retained)
     for path, reason in islice(listed, MAX_REMARKS):
-        fact, _ = _read_fact(context, path)
-        yield from wrap_words(f"{prefix}: {fact} ({clean_foreign_line(reason)})", indent=2)
+        fact = describe_entry(context, path)
+        yield from wrap_words(f"{prefix}: {fact}: {clean_foreign_line(reason)}", indent=2)
     if len(listed) > MAX_REMARKS:
         yield f"and {len(listed) - MAX_REMARKS} more that stay; --json lists them"
-
-
-def _read_fact(context: JobContext, path: str) -> tuple[str, str]:
-    """Return the quoted text of an entry, and its handle; if it is withheld, its path for both."""
-    from muniment.content.entry import MAX_DESCRIPTION_CHARS, shorten
-    from muniment.operations.listing import show_entry
-
-    with suppress(MunimentError):
-        shown = show_entry(context, path)
-        if shown.handle:
-            text = shorten(clean_foreign_line(shown.text) or shown.title, MAX_DESCRIPTION_CHARS)
-            return quote_fact(text), shown.handle
-    return clean_foreign_line(path), clean_foreign_line(path)
 
 
 def _format_undo(result: ForgetResult | DreamResult, count: int) -> Iterator[str]:

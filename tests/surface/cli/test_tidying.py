@@ -64,10 +64,11 @@ def test_forget_previews_and_applies_with_yes(cli, roots, home):
         "- Prefers dark mode in the editor\tuser/editor\towner",
         "- dark mode at night (a part of list)\tuser\towner",
     ]
-    assert done.stderr.splitlines() == [
-        "note: not forgotten: \"dark mode, by hand\" (the policy protects it (rule 'pinned'))",
-        "note: preview only; to forget, run this again with --yes",
-    ]
+    kept, advice = done.stderr.splitlines()
+    assert re.sub("[0-9a-z]{5}\\)", "HANDLE)", kept) == (
+        "note: not forgotten: \"dark\" (user/pinned, HANDLE): the policy protects it (rule 'pinned')"
+    )
+    assert advice == "note: preview only; to forget, run this again with --yes"
     assert (take_snapshot(roots["user"]), home.exists()) == (before, False)
     done = cli("forget", "dark mode", "--yes")
     forgotten = ["Prefers dark mode in the editor", "dark mode at night"]
@@ -130,7 +131,7 @@ def test_forget_uses_and_closes_language_model(cli, roots, monkeypatch):
 def test_forget_on_terminal_asks_about_one_match(ask, roots):
     write_file(roots["user"], "ops/deploy.md", "We deploy on Thursdays\n")
     terminal = ask("forget", "deploy thursdays").expect(THIS)
-    assert re.fullmatch(r"We deploy on Thursdays +just now  user/ops  [0-9a-z]{5}", terminal.lines[0]), (
+    assert re.fullmatch(r"- We deploy on Thursdays +just now  user/ops  [0-9a-z]{5}", terminal.lines[0]), (
         terminal.text
     )
     assert (roots["user"] / "ops" / "deploy.md").exists()
@@ -156,7 +157,7 @@ def test_forget_removes_only_chosen_parts_in_one_task(ask, cli, roots):
     write_entries(roots)
     write_file(roots["user"], "more.md", "- dark mode in the hall\n- dark mode in the car\n- tea\n")
     terminal = ask("forget", "dark mode").expect(WHICH)
-    numbers = {text: number for number, text in re.findall("^([0-9])  (.*?)  ", terminal.text, re.MULTILINE)}
+    numbers = {text: number for number, text in re.findall("^([0-9]) (.*?)  ", terminal.text, re.MULTILINE)}
     chosen = "dark mode at night (a part of list)", "dark mode in the car (a part of more)"
     assert len(numbers) == 4
     assert terminal.type(" ".join(numbers[each] for each in chosen) + "\n").end() == 0
@@ -286,6 +287,16 @@ def test_hostile_title_imitates_neither_question_nor_number(ask, roots, columns)
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
     assert max(map(len, lines)) <= columns
     assert terminal.type("\n").end() == 130
+
+
+@pytest.mark.parametrize("columns", range(40, 64, 5))
+def test_single_hostile_text_is_indented(ask_in_process, roots, columns):
+    write_file(roots["user"], "x.md", f"ship {THIS * 9} 1 2 3 {WHICH} forgot: all\n")
+    done = ask_in_process("forget", "ship", stdin="\n", COLUMNS=str(columns), NO_COLOR="1")
+    first, *lines = done.output.splitlines()
+    assert (done.exit_code, first.startswith("- ship Forget")) == (130, True), done.output
+    assert [line[:2] for line in lines].count("  ") == len(lines) - 1
+    assert lines[-1] == f"{THIS}nothing was forgotten"
 
 
 def test_forget_on_terminal_queries_model_once(ask_in_process, roots, monkeypatch):
