@@ -67,7 +67,7 @@ class SignedInClient:
         path = self._path(view) + (f"?{urlencode(query)}" if query else "")
         return self._caller.request("GET", path, site, f"Sec-Fetch-Mode: {mode}")
 
-    def post(self, view, **form):
+    def post(self, view, /, **form):
         """Return the response to a form."""
         return self._caller.post(self._path(view), **form)
 

@@ -212,13 +212,13 @@ def test_keyboard_remembers_searches_and_keeps_focus(page, world):
     press(page, Keys.TAB)
     assert get_focused(page).get_attribute("id") == "content"
     press(page, "The user plays the zither", Keys.TAB, Keys.TAB, Keys.ENTER)
-    wait_for_element(page, "#lately a", "zither").send_keys("")
-    link = wait_for_element(page, "#lately a", "zither")
+    wait_for_element(page, "#recent a", "zither").send_keys("")
+    link = wait_for_element(page, "#recent a", "zither")
     page.execute_script("arguments[0].focus()", link)
     href = link.get_attribute("href")
 
     world.daemon.run_task("remember", {"content": "The user plays the harp", "scope": "user"})
-    wait_for_element(page, "#lately a", "harp")
+    wait_for_element(page, "#recent a", "harp")
     wait_for(
         page, lambda _: get_focused(page).get_attribute("href") == href
     )  # Although the list was replaced.
@@ -238,7 +238,7 @@ def test_memory_change_keeps_text_being_written(page, world):
     open_view(page, world, "memory")
     wait_for_element(page, "#content").send_keys("half a sent")
     world.daemon.run_task("remember", {"content": "The user plays the lute", "scope": "user"})
-    wait_for_element(page, "#lately a", "lute")
+    wait_for_element(page, "#recent a", "lute")
     press(page, "ence")
     assert wait_for_element(page, "#content").get_attribute("value") == "half a sentence"
 
@@ -246,12 +246,17 @@ def test_memory_change_keeps_text_being_written(page, world):
 @pytest.mark.slow
 def test_state_is_not_shown_by_colour_alone(page, world):
     open_view(page, world, "an entry")
+    wait_for_element(page, "#history + ul summary").click()
     changed = [(each.tag_name, each.text[:2]) for each in page.find_elements(By.CSS_SELECTOR, ".lines > *")]
     assert {*changed} == {("span", "@ "), ("ins", "+ ")}
-    assert "owner" in wait_for_element(page, ".badge").text
+    facts = [(each.tag_name, each.text[:2]) for each in page.find_elements(By.CSS_SELECTOR, ".facts > *")]
+    assert facts == [("ins", "+ ")]
+    open_view(page, world, "reviews")
+    assert "external" in wait_for_element(page, ".badge").text
     open_view(page, world, "tasks")
-    assert {each.text for each in page.find_elements(By.CSS_SELECTOR, ".badge")} == {"completed", "failed"}
+    assert [each.text for each in page.find_elements(By.CSS_SELECTOR, ".badge")] == ["needs review"]
     open_view(page, world, "timeline")
+    wait_for_element(page, "#by-day summary").click()
     fills = page.execute_script(
         """return [...document.querySelectorAll(".key rect")].map((each) => each.getAttribute("fill"))"""
     )

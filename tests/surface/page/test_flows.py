@@ -89,6 +89,24 @@ def read_notice(driver):
     return wait_for_element(driver, ".notice").text
 
 
+def read_path(driver):
+    """Open the details of the displayed entry, and return its path."""
+    details = wait_for_element(driver, "#details")
+    if not details.get_attribute("open"):
+        details.find_element(By.TAG_NAME, "summary").click()
+    return details.find_element(By.CSS_SELECTOR, "dd").text
+
+
+def read_facts(item):
+    """Return the lines of the facts in an item of a list of changes."""
+    return [each.text for each in item.find_elements(By.CSS_SELECTOR, ".facts > *")]
+
+
+def read_state(item):
+    """Return the text of the button of a change, or its state."""
+    return item.find_element(By.CSS_SELECTOR, ".meta button, .meta .kind").text
+
+
 def remember_fact(daemon, fact, **options):
     """Remember a fact and return its path."""
     (path,) = daemon.run_task("remember", {"content": fact, **options})["result"]["filesTouched"]
@@ -109,41 +127,57 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         fill(page, "#content", FACT)
         Select(wait_for_element(page, "#scope")).select_by_visible_text("user")
         press(page, "Remember")
-        assert re.fullmatch(r"Accepted as remember-\S+; the view Tasks shows the result\.", read_notice(page))
+        assert read_notice(page).startswith("Accepted. The fact appears under Recent")
         for window in first, second:
             page.switch_to.window(window)
-            wait_for_element(page, "#lately li", "quince-jam")
+            wait_for_element(page, "#recent ins", f"+ {NAME}")
             wait_for_element(page, "#listing .entries a", NAME)
         press(page, NAME, within="#listing")
         assert wait_for_element(page, "h1").text == NAME
-        path = wait_for_element(page, "#entry .quiet").text
+        path = read_path(page)
         before = read_text(daemon, path)
         assert FACT in before
 
         press(page, "Edit")
         fill(page, "#body", "The user prefers plum jam, always")
         press(page, "Save")
-        assert read_notice(page).startswith("Saved; to revert it, undo edit-")
-        edited = wait_for_element(page, "#entry .quiet").text  # The old name was derived from the old text.
+        new_name = "Prefers plum jam, always"
+        assert read_notice(page) == f'Saved: "{NAME}" → "{new_name}". To reverse this, use Undo.'
+        edited = read_path(page)  # The old name was derived from the old text.
         assert "The user prefers plum jam, always" in read_text(daemon, edited)
         assert (edited == path, read_text(daemon, path)) == (False, None)
-        newest = wait_for_element(page, "#history + details")
-        assert "+ The user prefers plum jam, always" in [
-            each.text for each in newest.find_elements(By.TAG_NAME, "ins")
-        ]
-        assert "by edit, decided by owner, trust owner" in newest.text
+        newest = wait_for_element(page, "#history + ul > li")
+        assert read_facts(newest) == [f"- {NAME}", f"+ {new_name}"]
+        newest.find_element(By.TAG_NAME, "summary").click()
+        lines = [each.text for each in newest.find_elements(By.CSS_SELECTOR, ".lines > *")]
+        assert {"- The user prefers quince jam to marmalade", "+ The user prefers plum jam, always"} < {
+            *lines
+        }
+        assert re.search(r"edit, edit-\w+\nDecided by\nowner\nTrust\nowner", newest.text)
 
-        press(page, "Undo this")
-        assert re.match(r"Undid edit-\w+; to restore it, undo undo-", read_notice(page))
+        press(page, "Undo")
+        assert read_notice(page) == f'Undone: "{new_name}" → "{NAME}". To reverse this, use Redo.'
         assert (read_text(daemon, path), read_text(daemon, edited)) == (before, None)
         assert FACT in wait_for_element(page, "article").text
 
-        page.find_element(By.CSS_SELECTOR, "dl a").click()
-        wait_for_element(page, "h1", "Remember")
-        press(page, "Undo")
+        assert [read_state(each) for each in page.find_elements(By.CSS_SELECTOR, "#history + ul > li")] == [
+            "Redo",
+            "undone",
+            "Undo",
+        ]
+        page.get(f"{page.root}/memory")
+        undo = next(
+            each
+            for each in page.find_elements(By.CSS_SELECTOR, "#recent li")
+            if read_facts(each) == [f"+ {NAME}"]
+        ).find_element(By.TAG_NAME, "button")
+        assert undo.get_attribute("aria-label") == f"Undo: {NAME}"
+        undo.click()
+        assert read_notice(page) == f'Undone: removed "{NAME}". To reverse this, use Redo.'
         assert (read_text(daemon, path), wait_for_element(page, "h1").text) == (None, "Memory")
         page.switch_to.window(first)
-        wait_for(page, lambda _: not page.find_elements(By.LINK_TEXT, NAME))
+        wait_for_element(page, "#recent del", f"- {NAME}")
+        assert NAME not in page.find_element(By.ID, "listing").text
         page.get(f"{page.root}/entry?path={path}")
         assert "This entry no longer exists." in wait_for_element(page, "main").text
 
@@ -154,8 +188,10 @@ def test_preview_shows_result_and_writes_nothing(page, daemon):
     fill(page, "#content", "The user keeps bees </textarea>")
     press(page, "Preview")
     assert wait_for_element(page, "h1").text == "Preview"
-    assert re.search(r"new \S*the-user-keeps-bees|new \S*bees\S*\.md", wait_for_element(page, "main").text)
-    assert "Nothing was written." in wait_for_element(page, "main").text
+    assert read_facts(wait_for_element(page, "main")) == ["+ Keeps bees </textarea>"]
+    assert "Nothing was written" in wait_for_element(page, "main").text
+    assert ".md" not in wait_for_element(page, "main").text
+    assert re.search(r"user/\S*bees\S*\.md", read_path(page))
     assert wait_for_element(page, "#content").get_attribute("value") == "The user keeps bees </textarea>"
     assert (
         [daemon.read_files(scope) for scope in ("user", "project")],
@@ -173,14 +209,16 @@ def test_entry_is_pinned_unpinned_and_forgotten(page, daemon):
     page.get(f"{page.root}/entry?path={path}")
     press(page, "Pin")
     pinned = f"user/pinned/{path.removeprefix('user/')}"
-    assert read_notice(page) == f"The entry is now {pinned}."
+    assert read_notice(page) == 'Pinned: "Waters the fern on Mondays".'
+    assert read_path(page) == pinned
     assert (read_text(daemon, path), bool(read_text(daemon, pinned))) == (None, True)
-    assert "pinned" in wait_for_element(page, ".badges").text
+    assert "pinned" in wait_for_element(page, ".meta").text
     assert not [
         each for each in page.find_elements(By.CSS_SELECTOR, ".row *") if each.text in {"Edit", "Forget"}
     ]
     press(page, "Unpin")
-    assert read_notice(page) == f"The entry is now {path}."
+    assert read_notice(page) == 'Unpinned: "Waters the fern on Mondays".'
+    assert read_path(page) == path
     assert (
         read_text(daemon, path).partition("---\n")[2].partition("---\n")[2]
         == before.partition("---\n")[2].partition("---\n")[2]
@@ -243,10 +281,14 @@ def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
         root = f"{sign_in(chromium, daemon)}/w/{daemon.key}"
         chromium.get(f"{root}/reviews")
         review = create_review(daemon, "The stranger prefers cash")  # It appears while the view is open.
-        wait_for_element(chromium, "#reviews a", "cash").click()
+        item = wait_for_element(chromium, "#reviews li", "cash")
+        assert read_facts(item) == ["+ The stranger prefers cash"]
+        assert "It waits because a new entry is external text." in item.text
+        press(chromium, "Review")
         wait_for_element(chromium, "h1", "Review")
         assert "+ The stranger prefers cash" in wait_for_element(chromium, ".lines").text
-        digest = wait_for_element(chromium, "p .digest").text
+        read_path(chromium)
+        digest = wait_for_element(chromium, "dd .digest").text
         assert digest == daemon.get(f"{BASE}/review/{review}").json()["digest"]
 
         reload_policy(daemon, "turns = 6", "turns = 5")
@@ -255,10 +297,11 @@ def test_review_is_approved_only_by_digest_that_was_shown(chromium, tmp_path):
         assert (list_reviews(daemon), daemon.read_files()) == ([review], {})
         press(chromium, "Go back")
         assert "the policy has changed since the request" in wait_for_element(chromium, ".lines").text
-        assert wait_for_element(chromium, "p .digest").text != digest
+        read_path(chromium)
+        assert wait_for_element(chromium, "dd .digest").text != digest
 
         press(chromium, "Approve")
-        assert re.match(f"Approved {review} as approve", read_notice(chromium))
+        assert read_notice(chromium) == 'Approved: "The stranger prefers cash".'
         assert (list_reviews(daemon), "No pending reviews." in wait_for_element(chromium, "main").text) == (
             [],
             True,
@@ -276,7 +319,7 @@ def test_review_is_rejected_once_and_conflict_stops_approval(page, daemon):
         page.switch_to.window(first)
         page.get(f"{page.root}/review?id={rejected}")
         press(page, "Reject")
-        assert read_notice(page) == f"Rejected {rejected}; nothing was written."
+        assert read_notice(page) == 'Rejected: "The stranger wants a key". Nothing was written.'
         page.switch_to.window(second)
         press(page, "Approve")
         assert f"review {rejected} is already rejected" in read_notice(page)
@@ -333,7 +376,7 @@ def test_search_updates_while_typing_and_after_back(page, daemon):
     wait_for_element(page, "#results a", "lighthouse")
     fill(page, "#q", "lighthouse keep")
     wait_for_element(page, "#results a", "lighthouse").click()
-    assert wait_for_element(page, "#entry .quiet").text == path
+    assert read_path(page) == path
     page.back()
     wait_for(page, lambda _: wait_for_element(page, "#q").get_attribute("value") == "lighthouse keep")
     wait_for_element(page, "#results a", "lighthouse")

@@ -13,6 +13,8 @@ from starlette.responses import Response
 
 from muniment.cancelling import Cancel
 from muniment.content.entry import parse
+from muniment.content.gates import clean_foreign_line
+from muniment.content.titles import read_current_titles
 from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflict
 from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
@@ -20,13 +22,16 @@ from muniment.operations import edit as editing
 from muniment.operations import review
 from muniment.operations.edit import check_editable, replace_body, replace_text
 from muniment.operations.job_context import JobContext
+from muniment.operations.undoable import load_task_steps
 from muniment.server import requests
 from muniment.server.contract import HttpProblem
 from muniment.server.page import views
 from muniment.server.page.call import PageCall
+from muniment.server.page.changes import describe_facts, describe_undo, merge_changes, merge_steps
 from muniment.server.routes import accept
+from muniment.store.review import load_pending
 from muniment.store.tasks import OWNER, Originator
-from muniment.types import RememberRequest, RememberResult
+from muniment.types import RememberRequest, RememberResult, UndoResult
 
 OWNER_ORIGINATOR: Final = Originator(OWNER)
 
@@ -44,8 +49,11 @@ async def remember(call: PageCall, form: Form) -> Response:
     new_task = requests.parse_remember(document, call.workspace)
     if form.get("try"):
         return await _preview_fact(call, new_task.arguments)
-    task = (await accept(call, new_task, OWNER_ORIGINATOR)).task
-    return call.redirect("memory", f"Accepted as {task.id}; the view Tasks shows the result.")
+    await accept(call, new_task, OWNER_ORIGINATOR)
+    notice = (
+        "Accepted. The fact appears under Recent when it is saved. If not, the view Tasks shows the reason."
+    )
+    return call.redirect("memory", notice)
 
 
 async def _preview_fact(call: PageCall, fact: Mapping[str, Any]) -> Response:
@@ -57,7 +65,13 @@ async def _preview_fact(call: PageCall, fact: Mapping[str, Any]) -> Response:
         return job(request, context, call.core.model, cancel=cancel)
 
     result = await call.run_while_connected(body)
-    return await call.render_view("preview.html", lambda *_: {"request": request, "result": result})
+
+    def build_values(context: JobContext, _: PageCall) -> views.TemplateValues:
+        similar = [(each.path, views.read_title(context, each.path)) for each in result.similar]
+        changes = [*merge_changes(result.changes)]
+        return {"request": request, "result": result, "changes": changes, "similar": similar}
+
+    return await call.render_view("preview.html", build_values)
 
 
 async def forget(call: PageCall, form: Form) -> Response:
@@ -68,13 +82,13 @@ async def forget(call: PageCall, form: Form) -> Response:
     task = (
         await accept(call, requests.parse_forget({"query": path.text}, call.workspace), OWNER_ORIGINATOR)
     ).task
-    return call.redirect("task", "Accepted.", id=task.id)
+    return call.redirect("task", id=task.id)
 
 
 async def dream(call: PageCall, _: Form) -> Response:
     """Tidy the memory."""
     task = (await accept(call, requests.parse_dream({}, call.workspace), OWNER_ORIGINATOR)).task
-    return call.redirect("task", "Accepted.", id=task.id)
+    return call.redirect("task", id=task.id)
 
 
 async def edit(call: PageCall, form: Form) -> Response:
@@ -83,18 +97,22 @@ async def edit(call: PageCall, form: Form) -> Response:
     body = form.get("body", "")
 
     def save(context: JobContext, _: Cancel) -> tuple[str, str]:
+        """Return the notice, and the path of the entry afterwards."""
         entry_path, before = _read_entry(context, path)
         if digest(before) != form.get("digest"):
             raise StoreConflict((entry_path.text,))
         check_editable(context, entry_path)
         text = _restore_line_ends(parse(before).body, body)
         if text is None:
-            return "", path
+            return "Nothing was changed.", path
         result = replace_text(context, entry_path, before, replace_body(before, text))
-        return result.task_id or "", result.path
+        if result.task_id is None:
+            return "Nothing was changed.", result.path
+        changes = merge_steps(load_task_steps(context, result.task_id))
+        return f"Saved: {describe_facts(changes)}. To reverse this, use Undo.", result.path
 
     try:
-        task, now = await call.run_in_context(save)
+        notice, now = await call.run_in_context(save)
     except PendingReview as waits:
         notice = f"Not saved yet: it needs your approval, because {'; '.join(waits.reasons)}."
         return call.redirect("review", notice, id=waits.review_id)
@@ -105,7 +123,6 @@ async def edit(call: PageCall, form: Form) -> Response:
             return views.build_edit_form(context, path, body, form.get("digest", ""), problem)
 
         return await call.render_view("edit.html", render_again, status=409)
-    notice = f"Saved; to revert it, undo {task}." if task else "Nothing was changed."
     return call.redirect("entry", notice, path=now)
 
 
@@ -122,26 +139,35 @@ def _restore_line_ends(before: str, sent: str) -> str | None:
 async def pin(call: PageCall, form: Form) -> Response:
     """Pin an entry, or unpin a pinned one."""
 
-    def move(context: JobContext, _: Cancel) -> str:
-        path, _before = _read_entry(context, form.get("path", ""))
-        return editing.toggle_pin(context, path.text).path
+    def move(context: JobContext, _: Cancel) -> tuple[str, str]:
+        path, before = _read_entry(context, form.get("path", ""))
+        result = editing.toggle_pin(context, path.text)
+        title = clean_foreign_line(read_current_titles(parse(before), path.rel).name)
+        return f'{"Pinned" if result.pinned else "Unpinned"}: "{title}".', result.path
 
-    path = await call.run_in_context(move)
-    return call.redirect("entry", f"The entry is now {path}.", path=path)
+    notice, path = await call.run_in_context(move)
+    return call.redirect("entry", notice, path=path)
 
 
 async def undo(call: PageCall, form: Form) -> Response:
-    """Undo the changes of a task."""
+    """Undo the changes of a task, and return to the view that contains the form."""
     task = form.get("task", "")
-    result = await call.run_in_context(lambda context, cancel: review.undo_task(task, context, cancel=cancel))
+
+    def reverse(context: JobContext, cancel: Cancel) -> tuple[UndoResult, str]:
+        result = review.undo_task(task, context, cancel=cancel)
+        steps = () if result.error is not None else load_task_steps(context, result.task_id)
+        return result, describe_undo([*merge_steps(steps)])
+
+    path = form.get("path")
+    view = "timeline" if form.get("view") == "timeline" else "memory" if path is None else "entry"
+    call.return_url = call.build_url(view, path=path)
+    result, notice = await call.run_in_context(reverse)
     if result.error is not None:
         raise result.error
-    notice = f"Undid {task}; to restore it, undo {result.task_id}."
-    path = form.get("path")
     remaining_paths = [each.path for each in result.changes if each.kind != "delete"]
-    if path not in remaining_paths and len(remaining_paths) == 1:
+    if path is not None and path not in remaining_paths and len(remaining_paths) == 1:
         path = remaining_paths[0]  # The entry has its earlier name again.
-    return call.redirect("entry" if "path" in form else "memory", notice, path=path)
+    return call.redirect(view, notice, path=path)
 
 
 async def approve(call: PageCall, form: Form) -> Response:
@@ -150,16 +176,20 @@ async def approve(call: PageCall, form: Form) -> Response:
     done = await call.run_in_context(
         lambda context, cancel: review.approve_review(review_id, digest, context, cancel=cancel)
     )
-    return call.redirect("reviews", f"Approved {done.review_id} as {done.task_id}.")
+    return call.redirect("reviews", f"Approved: {describe_facts(merge_changes(done.changes))}.")
 
 
 async def reject(call: PageCall, form: Form) -> Response:
     """Reject a pending review permanently."""
     review_id = form.get("id", "")
-    done = await call.run_in_context(
-        lambda context, cancel: review.reject_review(review_id, context, cancel=cancel)
-    )
-    return call.redirect("reviews", f"Rejected {done.review_id}; nothing was written.")
+
+    def decide(context: JobContext, cancel: Cancel) -> str:
+        facts = describe_facts(views.list_proposed_facts(load_pending(context.state, review_id)))
+        review.reject_review(review_id, context, cancel=cancel)
+        return facts
+
+    facts = await call.run_in_context(decide)
+    return call.redirect("reviews", f"Rejected: {facts}. Nothing was written.")
 
 
 async def cancel_task(call: PageCall, form: Form) -> Response:

@@ -26,7 +26,7 @@ from markupsafe import Markup, escape
 
 from muniment.content.expiry import has_ended
 from muniment.content.gates import escape_invisible
-from muniment.operations.review import CHANGE_TEXTS
+from muniment.content.moments import format_age
 
 MAX_RENDERED_CHARS: Final = 32_768
 """Maximum characters of a text that is rendered. A longer text is displayed unrendered, which is faster."""
@@ -58,8 +58,8 @@ def _create_environment() -> Environment:
     environment.filters |= {
         "when": _format_time,
         "ago": _format_age,
+        "place": _format_place,
         "exact": escape,  # Unchanged text, for a form that sends it back.
-        "became": CHANGE_TEXTS.__getitem__,
         "end": lambda day: f"ended on {day}" if has_ended(day) else f"valid until {day}",
     }
     environment.globals["parts"] = environment.get_template("parts.html").module
@@ -82,14 +82,13 @@ def _format_time(timestamp: str) -> Markup:
 
 def _format_age(timestamp: str) -> Markup:
     """Return HTML with the age of a timestamp, such as `5 min ago`; the exact time is its title."""
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds()
-    for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            age = f"{int(seconds // size)} {word} ago"
-            break
-    else:
-        age = "just now"
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(timestamp, age)
+    age = format_age(timestamp, datetime.now(UTC).astimezone())
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(timestamp, age) if age else Markup()
+
+
+def _format_place(path: str) -> str:
+    """Return the scope and the topic of an entry: `user/food/tea.md` becomes `user/food`."""
+    return path.rpartition("/")[0]
 
 
 # -- markdown ----------------------------------------------------------------------------------------

@@ -5,45 +5,59 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import accumulate, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Any, Final
 from urllib.parse import quote_plus
 
 from muniment.content.entry import PROVENANCE_KEY, is_pinned, parse
-from muniment.content.gates import clean_line, decode
-from muniment.errors import Erased, MunimentError, NotFound
+from muniment.content.gates import clean_foreign_line, clean_line, decode
+from muniment.content.titles import derive_title, read_current_titles
+from muniment.errors import Erased, MunimentError, NotFound, PendingReview
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import digest
-from muniment.kernel.names import Verb
-from muniment.kernel.path import CanonicalPath
+from muniment.kernel.names import RelPath, Scope, Verb
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.lab.attempts.offer import inspect_system, suggest_remedy
 from muniment.lab.attempts.trial import Trial, run_trial
 from muniment.lab.explain import explain_decision
 from muniment.names import FenceLayer, __version__
 from muniment.operations.edit import check_editable
 from muniment.operations.job_context import JobContext
-from muniment.operations.review import (
-    STATE_TEXTS,
-    diff_task,
-    list_pending,
-    load_history,
-    load_origin,
-    show_review,
-)
+from muniment.operations.review import STATE_TEXTS, list_pending, load_history, load_origin, show_review
+from muniment.operations.undoable import load_task_steps
 from muniment.policy.load import ACTS, REMOVAL
 from muniment.server import lane_tasks
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, get_sentence
 from muniment.server.page.call import PageCall
+from muniment.server.page.changes import (
+    FactChange,
+    TaskItem,
+    hide_titles,
+    list_task_items,
+    merge_changes,
+    merge_steps,
+)
 from muniment.server.page.rendering import DAYS, build_timeline, render_markdown
 from muniment.store import tasks as outbox
 from muniment.store.audit import read_head, read_records, verify
 from muniment.store.catalog import CatalogEntry, View
-from muniment.store.ledger import CommitRow, count_by_day, find_commit
+from muniment.store.handles import build_task_handle
+from muniment.store.ledger import (
+    CommitRow,
+    build_changes,
+    count_by_day,
+    find_commit,
+    find_undoing_task,
+    read_content_after,
+    read_content_before,
+)
+from muniment.store.review import PendingChange, find_pending, format_difference, load_pending
 from muniment.store.tasks import QueuedTask
 from muniment.store.upkeep import open_view
 from muniment.types import CommittedStep
@@ -51,8 +65,11 @@ from muniment.types import CommittedStep
 PAGE_SIZE: Final = 100
 """Maximum number of entries, tasks or records in one view."""
 
-MAX_RECENT_CHANGES: Final = 8
-"""Maximum number of recent changes in the first view."""
+MAX_RECENT_ITEMS: Final = 5
+"""Maximum number of tasks in the list of recent changes of the first view."""
+
+MAX_RECENT_STEPS: Final = 40
+"""Maximum number of steps that this list reads."""
 
 MAX_HISTORY_STEPS: Final = 20
 """Maximum number of changes in the history of an entry; each is displayed with its diff."""
@@ -83,52 +100,89 @@ BuildValues = Callable[[JobContext, PageCall], TemplateValues]
 
 
 def memory(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the values for the list of entries of a scope, with its folders and the recent changes."""
+    """Return the values for the list of entries of a scope, with its topics and the recent changes."""
     scope = call.query("scope") or next(iter(context.roots), "")
-    views = {each: open_view(context.state, bound, context.policy) for each, bound in context.roots.items()}
-    selected = next((view for each, view in views.items() if each == scope), None)
+    views = _open_views(context)
+    selected = views.get(Scope(scope))
     if selected is None:
         raise HttpProblem("invalid_scope")
     topic = call.query("topic") if "topic" in call.request.query_params else None
     found = selected.entries_after(call.query("after"), PAGE_SIZE + 1, topic)
     topics = selected.topics()
+    counts = [(each, view.usage().files) for each, view in views.items()]
+    recent, is_withheld = load_history(context, limit=MAX_RECENT_STEPS), _create_withheld_check(views)
     return {
         "scope": scope,
-        "counts": [(each, view.usage().files) for each, view in views.items()],
+        "counts": counts,
+        "is_new": not (recent or any(count for _, count in counts)),
         "topic": topic,
         "topics": topics[:MAX_TOPICS],
         "topics_left": max(0, len(topics) - MAX_TOPICS),
-        "entries": found[:PAGE_SIZE],
+        "entries": [_describe_entry(scope, each) for each in found[:PAGE_SIZE]],
         "more": found[PAGE_SIZE - 1].rel if len(found) > PAGE_SIZE else "",
         "after": call.query("after"),
         "skipped": selected.list_odd_names()[:MAX_SKIPPED],
-        "recent": load_history(context, limit=MAX_RECENT_CHANGES),
+        "recent": [*islice(list_task_items(recent, is_withheld, MAX_RECENT_STEPS), MAX_RECENT_ITEMS)],
         "is_complete": selected.is_complete,
     }
+
+
+def _open_views(context: JobContext) -> dict[Scope, View]:
+    return {each: open_view(context.state, bound, context.policy) for each, bound in context.roots.items()}
+
+
+def _describe_entry(scope: str, row: CatalogEntry) -> TemplateValues:
+    """Return the values for an entry in a list.
+
+    A title that was cut is replaced by the longer description. A description that only repeats the title is
+    omitted. The title of a withheld entry is not shown.
+    """
+    path = f"{scope}/{row.rel}"
+    if row.held or not row.readable:
+        return {"row": row, "path": path, "text": row.rel, "about": ""}
+    text, about = row.name, row.description
+    if about and derive_title(about) == text:
+        text, about = (about, "") if text.endswith("…") else (text, "")
+    return {"row": row, "path": path, "text": text, "about": "" if about == text else about}
+
+
+def _create_withheld_check(views: Mapping[Scope, View]) -> Callable[[str], bool]:
+    """Return a function that returns whether the entry at a path is withheld from models."""
+
+    def is_withheld(path: str) -> bool:
+        scope, _, rel = path.partition("/")
+        row = views[Scope(scope)].entry(RelPath(rel))
+        return row is not None and row.held is not None
+
+    return is_withheld
 
 
 # -- entry -------------------------------------------------------------------------------------------
 
 
 def entry(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the values for one entry: its text, its origin and its history."""
+    """Return the values for one entry: its text, its history and its origin."""
     path, data = _read_entry(context, call.query("path"))
     steps = load_history(context, path.text, MAX_HISTORY_STEPS)
     if data is None and not steps:
         raise NotFound(f"entry {path.text} not found, now or in the history")
+    row = _find_row(context, path)
     return {
         "path": path.text,
         "why": _find_origin(context, path.text),
         "states": STATE_TEXTS,
-        "row": _find_row(context, path),
+        "row": row,
+        "at": row.at if row else steps[0].at if steps else "",
+        "handle": row.handle if row else next((each.handle for each in steps), ""),
+        "digest": "" if data is None else digest(data),
         "is_raw": bool(call.query("raw")),
         "is_pinned": is_pinned(path.rel),
         "is_editable": data is not None and _is_editable(context, path, data),
         "is_too_long": data is not None and not _fits_form(data),
-        "name": _choose_name(path, data),
+        "name": _choose_name(path, data, steps),
         "text": None if data is None else data.decode("utf-8", "replace"),
         "html": None if data is None else render_markdown(parse(data).body),
-        "history": [_describe_step(context, path, step) for step in steps],
+        "history": [_describe_step(context, each) for each in list_task_items(steps, lambda _: False)],
         "is_cut": len(steps) == MAX_HISTORY_STEPS,
     }
 
@@ -191,8 +245,11 @@ def _find_origin(context: JobContext, path: str) -> object:
     return None
 
 
-def _choose_name(path: CanonicalPath, data: bytes | None) -> str:
-    return clean_line((data is not None and parse(data).name) or path.name.removesuffix(".md"))
+def _choose_name(path: CanonicalPath, data: bytes | None, steps: Sequence[CommittedStep]) -> str:
+    """Return the title of an entry; of a missing one, its last title."""
+    if data is None:
+        return next((each.title for each in steps if each.title), path.name.removesuffix(FILE_SUFFIX))
+    return clean_line(read_current_titles(parse(data), path.rel).name)
 
 
 def _is_editable(context: JobContext, path: CanonicalPath, data: bytes) -> bool:
@@ -209,18 +266,38 @@ def _fits_form(data: bytes) -> bool:
     return len(quote_plus(data)) < MAX_BODY_BYTES // 2
 
 
-def _describe_step(context: JobContext, path: CanonicalPath, step: CommittedStep) -> TemplateValues:
+def _describe_step(context: JobContext, item: TaskItem) -> TemplateValues:
     """Return the values for a change of an entry: the first lines of its diff, and how many remain.
 
     If the diff is no longer available, the lines are None, not empty.
     """
-    if not step.is_erased:
+    others, lines = 0, None
+    if item.can_undo and (done := find_commit(context.state, item.step.task)):
+        others = len(done.changes) - len(item.paths)
+    if not item.step.is_erased:
         with suppress(Erased, NotFound):
-            lines = diff_task(context, path.text, step.task)
-            ends = accumulate(len(line) for line in lines)
-            line_count = sum(1 for _ in takewhile(lambda end: end <= MAX_DIFF_CHARS, ends)) + 1
-            return {"step": step, "lines": lines[:line_count], "left": max(0, len(lines) - line_count)}
-    return {"step": step, "lines": None, "left": 0}
+            lines = _diff(context, item.changes[0], item.step.task)
+    ends = accumulate(len(line) for line in lines or ())
+    line_count = sum(1 for _ in takewhile(lambda end: end <= MAX_DIFF_CHARS, ends)) + 1
+    return {
+        "item": item,
+        "others": others,
+        "lines": lines and lines[:line_count],
+        "left": max(0, len(lines or ()) - line_count),
+    }
+
+
+def _diff(context: JobContext, change: FactChange, task: str) -> tuple[str, ...]:
+    """Return the lines of the difference between two versions of an entry, also if it was renamed.
+
+    Raises:
+        Erased, NotFound: the text before or after the change is no longer known.
+    """
+    new = context.resolve_path(change.path)
+    old = context.resolve_path(change.previous_path or change.path)
+    key = context.read_root_key(new.scope)
+    before = read_content_before(context.state, key, old, task)
+    return tuple(format_difference(before, read_content_after(context.state, key, new, task)))
 
 
 # -- search ------------------------------------------------------------------------------------------
@@ -249,13 +326,35 @@ def search(_: JobContext, call: PageCall) -> TemplateValues:
 
 def reviews(context: JobContext, _: PageCall) -> TemplateValues:
     """Return the values for the list of pending reviews."""
-    return {"reviews": list_pending(context)}
+    return {"reviews": [(each, list_proposed_facts(each)) for each in list_pending(context)]}
 
 
 def review(context: JobContext, call: PageCall) -> TemplateValues:
     """Return the values for one pending review, with the changes that an approval would commit."""
-    preview = show_review(call.query("id"), context)
-    return {"id": preview.review_id, "lines": preview.text.splitlines(), "digest": preview.digest}
+    review_id = call.query("id")
+    preview = show_review(review_id, context)
+    pending = load_pending(context.state, review_id)
+    return {
+        "review": pending,
+        "changes": list_proposed_facts(pending),
+        "lines": preview.text.splitlines(),
+        "digest": preview.digest,
+    }
+
+
+def list_proposed_facts(pending: PendingChange) -> list[FactChange]:
+    """Return the changes of facts that a pending review proposes."""
+    items = pending.change_set.changes
+    before = {each.path.text: (each.path, each.before) for each in items if each.before is not None}
+    found = []
+    for each in merge_changes(build_changes(items)):
+        if each.kind == "changed" and not each.old and each.path in before:
+            path, content = before[each.path]
+            old = clean_foreign_line(read_current_titles(parse(content), path.rel).name)
+            found.append(replace(each, old=old))
+        else:
+            found.append(each)
+    return found
 
 
 # -- tasks -------------------------------------------------------------------------------------------
@@ -270,14 +369,15 @@ def tasks(context: JobContext, call: PageCall) -> TemplateValues:
     found = lane_tasks.list_tasks(
         context.state.ledger, call.workspace.key, before=before_seq, limit=PAGE_SIZE + 1
     )
+    is_withheld = _create_withheld_check(_open_views(context))
     return {
-        "tasks": [_describe_task(each) for each in found[:PAGE_SIZE]],
+        "tasks": [_describe_task(context, each, is_withheld) for each in found[:PAGE_SIZE]],
         "more": str(found[PAGE_SIZE - 1].seq) if len(found) > PAGE_SIZE else "",
     }
 
 
 def task(context: JobContext, call: PageCall) -> TemplateValues:
-    """Return the values for one task and its turns."""
+    """Return the values for one task, its turns and its changes."""
     task_id = call.query("id")
     found = lane_tasks.find_task(context.state.ledger, call.workspace.key, task_id)
     done = find_commit(context.state, task_id)
@@ -287,15 +387,31 @@ def task(context: JobContext, call: PageCall) -> TemplateValues:
         each.data for each in outbox.read_task_events(context.state.ledger, task_id) if each.type == "task"
     ]
     error = {name: value for name, value in ((found and found.error) or {}).items() if name != "code"}
+    steps = () if done is None else load_task_steps(context, task_id)
+    is_withheld = _create_withheld_check(_open_views(context))
     return {
         "id": task_id,
-        "details": found and _describe_task(found),
+        "handle": build_task_handle(task_id),
+        "details": found and _describe_task(context, found, is_withheld),
         "run": done and done.run,
         "turns": [each for each in events if "turn" in each],
         "detail": json.dumps(error, ensure_ascii=False) if error else "",
-        "changes": () if done is None else done.known_changes,
-        "similar": ((found and found.result) or {}).get("similar", ()),
+        "changes": [hide_titles(each, is_withheld) for each in merge_steps(steps)],
+        "undone_by": find_undoing_task(context.state, task_id) if steps else None,
+        "similar": [
+            (each["path"], read_title(context, each["path"]))
+            for each in ((found and found.result) or {}).get("similar", ())
+        ],
     }
+
+
+def read_title(context: JobContext, path: str) -> str:
+    """Return the title of an entry for a list; if the entry is missing or withheld, its path."""
+    with suppress(MunimentError):
+        row = _find_row(context, context.resolve_path(path))
+        if row is not None and row.readable and not row.held:
+            return clean_line(row.name)
+    return path
 
 
 def _is_in_workspace(context: JobContext, done: CommitRow) -> bool:
@@ -303,14 +419,30 @@ def _is_in_workspace(context: JobContext, done: CommitRow) -> bool:
     return context.map_keys_to_scopes().keys() >= {each.root for each in done.changes}
 
 
-def _describe_task(found: QueuedTask) -> TemplateValues:
-    """Return the values for a task: its request, if it is still stored, and its result or error."""
+def _describe_task(
+    context: JobContext, found: QueuedTask, is_withheld: Callable[[str], bool]
+) -> TemplateValues:
+    """Return the values for a task: its request if it is still stored, its facts, and its result or error."""
     arguments, error = found.arguments or {}, found.error
     problem = f"{get_sentence(error['code'])} [{error['code']}]" if error else ""
+    facts: Sequence[FactChange] = ()
+    pending = None
+    if found.status == "completed":
+        steps = load_task_steps(context, found.id)
+        facts = [hide_titles(each, is_withheld) for each in merge_steps(steps)]
+    elif error is not None and error["code"] == PendingReview.code:
+        pending = find_pending(context.state, found.id)
+        facts = list_proposed_facts(pending) if pending else ()
+    request = clean_line(str(arguments.get("content") or arguments.get("query") or ""))
+    summary = problem or str((found.result or {}).get("summary", ""))
     return {
         "task": found,
-        "request": clean_line(str(arguments.get("content") or arguments.get("query") or "")),
-        "summary": str((found.result or {}).get("summary", "")) or problem,
+        "status": "needs review" if pending else found.status,
+        "review_id": pending.id if pending else None,
+        "request": request,
+        "title": facts[0].title if facts else request or summary,
+        "others": max(0, len(facts) - 1),
+        "summary": summary,
     }
 
 
@@ -324,7 +456,8 @@ def show_timeline(context: JobContext, _: PageCall) -> TemplateValues:
         context.state, context.map_keys_to_scopes(), (today - timedelta(days=DAYS)).isoformat()
     )
     chart = build_timeline(counts, tuple(context.roots), today)
-    return {"timeline": chart, "recent": load_history(context, limit=PAGE_SIZE)}
+    recent, is_withheld = load_history(context, limit=PAGE_SIZE), _create_withheld_check(_open_views(context))
+    return {"timeline": chart, "recent": [*list_task_items(recent, is_withheld, PAGE_SIZE)]}
 
 
 # -- audit -------------------------------------------------------------------------------------------
