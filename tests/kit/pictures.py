@@ -19,7 +19,7 @@ from muniment.store.audit import timestamp
 from muniment.store.database import Database
 
 FOLDER = REPOSITORY / "docs" / "page"
-WIDTH, HEIGHT = 1000, 720
+WIDTH, HEIGHT, PHONE_WIDTH = 1000, 720, 390
 DAYS = 55
 
 FACTS = (
@@ -56,28 +56,41 @@ def main() -> None:
     base = Path(tempfile.gettempdir(), "me")  # Its name is visible in the screenshots.
     base.mkdir()
     try:
-        with start_local_daemon(base, workers=True) as daemon:
-            done = [daemon.run_task("remember", {"content": fact}) for fact in FACTS]
-            _spread(daemon.core.state.ledger, [each["taskId"] for each in done])
-            changed = daemon.run_task("remember", {"content": CHANGE})
-            daemon.run_task("remember", {"content": STRANGE, "source": {"trust": "external"}})
-            (entry,) = changed["result"]["filesTouched"]
-            (waiting,) = daemon.get(f"{BASE}/review").json()["reviews"]
-            more = {
-                "entry": f"entry?{urlencode({'path': entry})}",
-                "review": f"review?id={waiting['reviewId']}",
-                "task": f"task?id={changed['taskId']}",
-            }
-            with start_browser(base) as driver:
-                here = f"{sign_in(driver, daemon)}/w/{daemon.key}"
-                for dark in False, True:
-                    emulate(driver, width=WIDTH, height=HEIGHT, dark=dark)
-                    for name, view in {"dark": "memory"}.items() if dark else (VIEWS | more).items():
-                        driver.get(f"{here}/{view}")
-                        wait_for_element(driver, "main")
-                        driver.save_screenshot(str(FOLDER / f"{name}.png"))
+        with start_local_daemon(base, workers=True) as daemon, start_browser(base) as driver:
+            here = f"{sign_in(driver, daemon)}/w/{daemon.key}"
+            _take_pictures(driver, here, {"empty": "memory"})
+            more = _fill_memory(daemon)
+            _take_pictures(driver, here, VIEWS | more)
+            _take_pictures(driver, here, {"phone": "memory"}, width=PHONE_WIDTH)
+            _take_pictures(driver, here, {"dark": "memory"}, dark=True)
     finally:
         shutil.rmtree(base)
+
+
+def _fill_memory(daemon) -> dict[str, str]:
+    """Remember the facts, and return the views of single entries, reviews and tasks."""
+    done = [daemon.run_task("remember", {"content": fact}) for fact in FACTS]
+    _spread(daemon.core.state.ledger, [each["taskId"] for each in done])
+    changed = daemon.run_task("remember", {"content": CHANGE})
+    daemon.run_task("remember", {"content": STRANGE, "source": {"trust": "external"}})
+    (entry,) = changed["result"]["filesTouched"]
+    (waiting,) = daemon.get(f"{BASE}/review").json()["reviews"]
+    return {
+        "entry": f"entry?{urlencode({'path': entry})}",
+        "reviews": "reviews",
+        "review": f"review?id={waiting['reviewId']}",
+        "tasks": "tasks",
+        "task": f"task?id={changed['taskId']}",
+    }
+
+
+def _take_pictures(driver, here: str, views: dict[str, str], *, width: int = WIDTH, dark: bool = False):
+    """Save a screenshot of each view under its name."""
+    emulate(driver, width=width, height=HEIGHT, dark=dark)
+    for name, view in views.items():
+        driver.get(f"{here}/{view}")
+        wait_for_element(driver, "main")
+        driver.save_screenshot(str(FOLDER / f"{name}.png"))
 
 
 def _spread(ledger: Database, tasks: list[str]) -> None:

@@ -153,7 +153,7 @@ def test_fact_is_remembered_edited_and_undone_in_all_windows(page, daemon):
         assert {"- The user prefers quince jam to marmalade", "+ The user prefers plum jam, always"} < {
             *lines
         }
-        assert re.search(r"edit, edit-\w+\nDecided by\nowner\nTrust\nowner", newest.text)
+        assert re.search(r"Task\nt\w+ \(edit\)\nDecided by\nowner\nTrust\nowner", newest.text)
 
         press(page, "Undo")
         assert read_notice(page) == f'Undone: "{new_name}" → "{NAME}". To reverse this, use Redo.'

@@ -27,6 +27,7 @@ from markupsafe import Markup, escape
 from muniment.content.expiry import has_ended
 from muniment.content.gates import escape_invisible
 from muniment.content.moments import format_age
+from muniment.store.handles import build_task_handle
 
 MAX_RENDERED_CHARS: Final = 32_768
 """Maximum characters of a text that is rendered. A longer text is displayed unrendered, which is faster."""
@@ -59,6 +60,7 @@ def _create_environment() -> Environment:
         "when": _format_time,
         "ago": _format_age,
         "place": _format_place,
+        "task_handle": build_task_handle,
         "exact": escape,  # Unchanged text, for a form that sends it back.
         "end": lambda day: f"ended on {day}" if has_ended(day) else f"valid until {day}",
     }

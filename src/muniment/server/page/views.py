@@ -213,12 +213,15 @@ def build_edit_form(
         problem: why the text was not saved; empty for a new form.
     """
     front_matter: list[str] = []
+    name = path
     with suppress(MunimentError):  # If the entry was deleted or the path is invalid, `problem` explains it.
-        entry = parse(_read_entry(context, path)[1] or b"")
+        found, data = _read_entry(context, path)
+        name, entry = _choose_name(found, data, ()), parse(data or b"")
         lines = entry.text[: len(entry.text) - len(entry.body)].splitlines()[1:-1]
         front_matter = [line for line in lines if not line.startswith(f"{PROVENANCE_KEY}:")]
     return {
         "path": path,
+        "name": name,
         "front_matter": "\n".join(front_matter),
         "body": body,
         "digest": read_digest,
