@@ -28,10 +28,14 @@ CHECKOUTS = [HERE, *(Path(each).resolve() for each in sys.argv[2:3])]
 PROGRAM = [sys.executable, "-m", "muniment"]
 FACT = "The user drinks green tea at noon"
 EVENT = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "s{}", "prompt": "which tea?"})
+COMPLETE = ["env", "_MUNIMENT_COMPLETE=complete_zsh"]
 COMMANDS: dict[str, tuple[list[str], int | None]] = {
     "python -c pass": ([sys.executable, "-c", "pass"], None),
     "node -e 0": (["node", "-e", "0"], None),
     "--help": ([*PROGRAM, "--help"], 80),
+    "Tab: command": ([*COMPLETE, "_TYPER_COMPLETE_ARGS=muniment re", *PROGRAM], 150),
+    "Tab: option": ([*COMPLETE, "_TYPER_COMPLETE_ARGS=muniment show --w", *PROGRAM], 150),
+    "Tab: handle": ([*COMPLETE, "_TYPER_COMPLETE_ARGS=muniment show ", *PROGRAM], None),
     "recall": ([*PROGRAM, "recall", "tea"], 225),
     "recall --hook": ([*PROGRAM, "recall", "--hook"], 225),
     "ls": ([*PROGRAM, "ls"], 200),

@@ -7,6 +7,7 @@ of the words of the command, joined by underscores: `review_list` is `muniment r
 
 from __future__ import annotations
 
+from enum import EnumType
 from importlib import import_module
 from keyword import iskeyword
 from typing import Annotated, Any
@@ -28,12 +29,16 @@ def _skip_conversion(parameter: Any) -> None:
     kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
 
     def process_value(ctx: Any, value: Any) -> Any:
+        if ctx.resilient_parsing:  # A shell completes a word: the other words may be incomplete too.
+            return value
         if value is None and not parameter.required:
             kept: Any = () if parameter.multiple or parameter.nargs == -1 else None
         elif kind == list[str] and value and all(isinstance(each, str) for each in value):
             kept = [*value]
         elif type(value) is kind and (kind is str or (kind in {float, int} and value is parameter.default)):
             kept = value
+        elif isinstance(kind, EnumType) and value in [*kind]:
+            kept = kind(value)
         else:
             return convert(ctx, value)
         return kept if parameter.callback is None else parameter.callback(ctx, parameter, kept)

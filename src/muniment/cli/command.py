@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints, is_typeddict
 import typer
 
 from muniment.cli.options import Json, MemoryFlags
+from muniment.cli.suggestions import add_choices
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.operations.job_context import JobContext
     from muniment.settings import Settings
-
-ENTRY_HELP: Final = "The handle of an entry, such as k3f9q, or its path, such as user/editor/dark-mode.md."
-"""Help of an argument that is an entry."""
 
 _COLOR_CHOICES: Final = ("auto", "always", "never")
 
@@ -133,6 +131,7 @@ def command(
         has_json_argument = any(each.name == "json" for each in parameters)
         if has_json and not has_json_argument:
             parameters.append(_create_option("json", Json))
+        add_choices(each.annotation for each in parameters)
         parameters.sort(key=lambda each: each.name == "json")  # Move `json` to the end of the options.
 
         @wraps(function)

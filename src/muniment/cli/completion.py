@@ -1,162 +1,135 @@
-"""Create the scripts of `muniment completion`, which contain all commands and options.
+"""Implement `muniment completion`, and complete a word when the script of a shell requests it.
 
-So completing a word starts no program. A new version may have other commands: the shell therefore loads the
-script again whenever it starts.
+The scripts are those of Typer, except for fish. They run this program at each press of the Tab key, with the
+words in environment variables; the shell then evaluates the output, or parts of it. Guarantees:
+
+- C1 A value consists of letters, digits and `_ . / @ -`, so that no shell expands or splits it. Other values
+  are omitted.
+- C2 The help of a value is one line without a character that a shell expands.
+- C3 Nothing is printed on standard error, not even after an error.
+
+Typer's own formats do not guarantee this. Its format for zsh does not escape a backslash: if `$(…)` follows a
+backslash in a help, zsh runs this command. Its formats for zsh and fish import rich (90 ms), which wraps long
+lines, so that the rest of a help becomes a value. Its script for fish runs the program twice.
+
+Attacked in tests/surface/cli/test_completion.py.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
-from typing import Annotated, Any, Final, NamedTuple
+import sys
+from contextlib import redirect_stderr, suppress
+from io import StringIO
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
+from typer._completion_classes import BashComplete, FishComplete, ZshComplete
+from typer._completion_shared import get_completion_script
 
 from muniment.cli.command import Report, command
-from muniment.cli.options import ShellName, ToolName
+from muniment.cli.options import ShellName
+from muniment.cli.table import COMPLETE_VARIABLE, PROGRAM_NAME
+from muniment.content.gates import clean_foreign_line
 
-_CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
-"""Matches a metavar that lists all possible values of an option or argument, such as `rules|fail`."""
+_FISH_SCRIPT: Final = (
+    f"complete --command {PROGRAM_NAME} --no-files --arguments "
+    f'"(env {COMPLETE_VARIABLE}=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args '
+    f"_TYPER_COMPLETE_ARGS=(commandline -cp | string collect) {PROGRAM_NAME}; "
+    'or __fish_complete_path (commandline -ct))"'
+)
+"""Offers the names of files if the program has no completion."""
 
-_ENUMS: Final[dict[str, list[str]]] = {"TOOL": list(ToolName), "SHELL": list(ShellName)}
-"""The possible values of an argument, by its metavar."""
-
-_BASH: Final = """\
-_muniment() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" last="${{COMP_WORDS[COMP_CWORD-1]}}" at="" each="" words=""
-  for each in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
-    case "${{at:+$at }}$each" in
-      {commands}) at="${{at:+$at }}$each" ;;
-    esac
-  done
-  case "$at $last" in
-{values}
-    *)
-      if [[ "$word" == -* ]]; then
-        case "$at" in
-{options}
-        esac
-      else
-        case "$at" in
-{others}
-        esac
-      fi ;;
-  esac
-  COMPREPLY=( $(compgen -W "$words" -- "$word") )
-}}
-complete -o default -F _muniment muniment
-"""
-
-_FISH: Final = """\
-function __muniment_at
-  set -l at
-  for each in (commandline -opc)[2..-1]
-    set -l next (string trim -- "$at $each")
-    contains -- $next {commands}; and set at $next
-  end
-  test "$at" = "$argv"
-end
-"""
-
-
-class _Command(NamedTuple):
-    """A command, or the complete program, as the scripts need it.
-
-    Attributes:
-        name: the words of the command, such as `policy lint`; empty for the program.
-        options: for each long option name: its help, its possible values (None: any), and whether it has a
-            value.
-        next_words: other words that may follow, with their help: subcommands, and values of arguments.
-    """
-
-    name: str
-    options: dict[str, tuple[str, list[str] | None, bool]]
-    next_words: dict[str, str]
+_VALUE: Final = re.compile(r"[\w./@-]+")
+_MAX_HELP_CHARS: Final = 72
+_SUBSTITUTES: Final = str.maketrans(
+    {"'": "\u2019", '"': "\u201d", "`": "\u2019", "$": "\uff04", "\\": "\uff3c"}
+)
+"""Similar characters without a meaning for a shell."""
 
 
 @command("", has_json=False)
-def completion(
-    *, context: typer.Context, shell: Annotated[ShellName, typer.Argument(metavar="SHELL")]
-) -> Report:
+def completion(*, shell: Annotated[ShellName, typer.Argument(metavar="SHELL")]) -> Report:
     """Print the completion script for a shell.
 
-    It completes commands and options.
+    It completes commands, options, scopes, and the handles of entries and tasks.
 
     For bash: eval "$(muniment completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc, after compinit.
     For fish: muniment completion fish > ~/.config/fish/completions/muniment.fish
     """
-    commands = list(_list_commands(context.find_root().command, ""))
-    script = _create_fish_script(commands) if shell == "fish" else _create_bash_script(commands)
-    begin = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
-    return Report({}, [(begin + script).rstrip("\n")])
+    is_fish = shell is ShellName.FISH
+    typer_script = get_completion_script(prog_name=PROGRAM_NAME, complete_var=COMPLETE_VARIABLE, shell=shell)
+    return Report({}, [_FISH_SCRIPT if is_fish else typer_script])
 
 
-def _list_commands(found: Any, command_name: str) -> Iterator[_Command]:
-    """Yield a command and all of its subcommands.
+class _SafeCompleter:
+    """The part of a completer that omits unsafe values, and replaces unsafe characters in their help."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[Any]:
+        """Return the completions of a word.
+
+        A value that is not plain is a request to complete the names of files, which the shells do by
+        themselves.
+        """
+        found: list[Any] = super().get_completions(args, incomplete)  # type: ignore[misc]
+        safe_items = [each for each in found if each.type == "plain" and _is_safe(each.value)]
+        for each in safe_items:
+            each.help = _clean_help(each.help)
+        return safe_items
+
+
+class _BashCompleter(_SafeCompleter, BashComplete):
+    """Completes a word for bash, which shows no help."""
+
+
+class _ZshCompleter(_SafeCompleter, ZshComplete):
+    """Completes a word for zsh, which evaluates values and help in double quotes."""
+
+    def format_completion(self, item: Any) -> str:
+        """Return a value with its help, for `_arguments`."""
+        help_text = item.help.replace(":", r"\\:")
+        return f'"{item.value}":"{help_text}"' if help_text else f'"{item.value}"'
+
+
+class _FishCompleter(_SafeCompleter, FishComplete):
+    """Completes a word for fish."""
+
+    def format_completion(self, item: Any) -> str:
+        """Return a value with its help, as a line."""
+        return f"{item.value}\t{item.help}" if item.help else str(item.value)
+
+
+_COMPLETERS: Final[dict[str, Any]] = {
+    "complete_bash": _BashCompleter,
+    "complete_zsh": _ZshCompleter,
+    "complete_fish": _FishCompleter,
+}
+"""The class that completes words for each shell, by the value of the variable that its script sets."""
+
+
+def complete_word(instruction: str) -> NoReturn:
+    """Print the completions of the word that the environment variables of a shell describe, and exit.
+
+    The exit code is 0 if there are completions, 1 if there are none, 2 if the instruction is unknown.
 
     Args:
-        found: the command, as `click` represents it.
-        command_name: the words of the command; empty for the program.
+        instruction: the value of `COMPLETE_VARIABLE`.
     """
-    subcommands = {name: found.load(name) for name in getattr(found, "commands", ())}
-    options: dict[str, tuple[str, list[str] | None, bool]] = {"--help": ("Show help.", None, False)}
-    others = {name: _get_first_line(each.help) for name, each in subcommands.items()}
-    for parameter in found.params:
-        metavar = parameter.metavar or ""
-        values = metavar.split("|") if _CHOICE.fullmatch(metavar) else _ENUMS.get(metavar)
-        if parameter.param_type_name == "argument":
-            others |= dict.fromkeys(values or (), "")
-        else:
-            has_value = not parameter.is_flag
-            help_line = _get_first_line(parameter.help)
-            options |= {
-                name: (help_line, values, has_value) for name in parameter.opts if name.startswith("--")
-            }
-    yield _Command(command_name, options, others)
-    for name, each in subcommands.items():
-        yield from _list_commands(each, f"{command_name} {name}".strip())
+    from muniment.cli.app import app
+
+    if instruction not in _COMPLETERS:
+        sys.exit(2)
+    with redirect_stderr(StringIO()), suppress(Exception):  # An error would be printed into the command line.
+        completer = _COMPLETERS[instruction](typer.main.get_command(app), {}, PROGRAM_NAME, COMPLETE_VARIABLE)
+        if completions := completer.complete():
+            print(completions)
+            sys.exit(0)
+    sys.exit(1)
 
 
-def _get_first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]
+def _is_safe(value: str) -> bool:
+    return _VALUE.fullmatch(value) is not None
 
 
-def _create_bash_script(commands: list[_Command]) -> str:
-    def case(pattern: str, words: list[str]) -> str:
-        return f"    {pattern}) words={shlex.quote(' '.join(words))} ;;"
-
-    values = [
-        case(shlex.quote(f"{each.name} {name}"), found)
-        for each in commands
-        for name, (_, found, _) in each.options.items()
-        if found
-    ]
-    options = [case(f'"{each.name}"', list(each.options)) for each in commands]
-    others = [case(f'"{each.name}"', list(each.next_words)) for each in commands if each.next_words]
-    return _BASH.format(
-        commands=" | ".join(f'"{each.name}"' for each in commands if each.name),
-        values="\n".join(values),
-        options="\n".join(f"      {line}" for line in options),
-        others="\n".join(f"      {line}" for line in others),
-    )
-
-
-def _create_fish_script(commands: list[_Command]) -> str:
-    lines = [_FISH.format(commands=" ".join(shlex.quote(each.name) for each in commands if each.name))]
-    for each in commands:
-        begin = f"complete -c muniment -n {_quote_for_fish(f'__muniment_at {each.name}'.strip())}"
-        lines += [
-            f"{begin} -f -a {name} -d {_quote_for_fish(help_line)}"
-            for name, help_line in each.next_words.items()
-        ]
-        for name, (help_line, values, has_value) in each.options.items():
-            value = f" -x -a {_quote_for_fish(' '.join(values))}" if values else " -r" if has_value else ""
-            lines.append(f"{begin} -l {name.removeprefix('--')}{value} -d {_quote_for_fish(help_line)}")
-    return "\n".join(lines)
-
-
-def _quote_for_fish(text: str) -> str:
-    """Return a text in single quotes for the shell fish, with backslashes and quotes escaped."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def _clean_help(text: str | None) -> str:
+    return clean_foreign_line(text or "")[:_MAX_HELP_CHARS].translate(_SUBSTITUTES)

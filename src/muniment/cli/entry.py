@@ -37,9 +37,13 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments == ["recall", "--hook"] and sys.platform == "linux":
         _answer_hook_by_daemon()
-    from muniment.cli.table import TABLE
+    from muniment.cli.table import COMPLETE_VARIABLE, TABLE
     from muniment.errors import PlatformUnsupported
 
+    if COMPLETE_VARIABLE in os.environ:
+        from muniment.cli.completion import complete_word
+
+        complete_word(os.environ[COMPLETE_VARIABLE])
     row = TABLE.get(arguments[0]) if arguments else None
     try:
         if row is not None and row.has_agent and not _NO_RUN & set(arguments):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from muniment.cli.command import ENTRY_HELP, Report, command, open_command_context
+from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.display import FactLine, describe_fact, format_facts, format_place, quote_fact, wrap_words
-from muniment.cli.options import MemoryFlags, Verbose
+from muniment.cli.options import EntryArgument, MemoryFlags, Verbose, create_scope_option
+from muniment.cli.suggestions import suggest_changes, suggest_places, suggest_undos
 from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm, is_interactive, print_line
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError, printable
@@ -39,7 +40,10 @@ _MAX_DIFF_LINES: Final = 12
 def history(
     *,
     path: Annotated[
-        str, typer.Argument(help="An entry, folder or scope, or a task; everything if empty.")
+        str,
+        typer.Argument(
+            help="An entry, folder or scope, or a task; everything if empty.", autocompletion=suggest_places
+        ),
     ] = "",
     limit: Annotated[
         int | None, typer.Option(min=1, max=1_000, help="Maximum number of changes.", show_default="20")
@@ -48,7 +52,7 @@ def history(
         str | None,
         typer.Option(metavar="DATE|2d|12h", help="Only changes since then: a day, or an age such as 2d."),
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="Only changes of this scope.")] = None,
+    scope: Annotated[str | None, create_scope_option(help="Only changes of this scope.")] = None,
     where: MemoryFlags,
     verbose: Verbose = False,
 ) -> Report:
@@ -194,7 +198,7 @@ _AUTHORS: Final = {
 @command("not explained")
 def why(
     *,
-    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
+    path: EntryArgument,
     where: MemoryFlags,
     verbose: Verbose = False,
 ) -> Report:
@@ -255,7 +259,8 @@ def undo(
     task: Annotated[
         str,
         typer.Argument(
-            help="A task by its handle or id, or an entry, for its last change (default: the last change)."
+            help="A task by its handle or id, or an entry, for its last change (default: the last change).",
+            autocompletion=suggest_changes,
         ),
     ] = "",
     show_list: Annotated[bool, typer.Option("--list", help="List the changes that can be undone.")] = False,
@@ -278,7 +283,12 @@ def undo(
 @command("not redone")
 def redo(
     *,
-    task: Annotated[str, typer.Argument(help="The handle or id of an undo (default: the last undo).")] = "",
+    task: Annotated[
+        str,
+        typer.Argument(
+            help="The handle or id of an undo (default: the last undo).", autocompletion=suggest_undos
+        ),
+    ] = "",
     where: MemoryFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Redo the last undo without asking.")] = False,
 ) -> Report | int:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from muniment.cli.command import ENTRY_HELP, Report, command, open_command_context
+from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.display import FactLine, describe_entry, format_facts, format_groups, format_place
-from muniment.cli.options import MemoryFlags
+from muniment.cli.options import ENTRY_HELP, EntryArgument, MemoryFlags
+from muniment.cli.suggestions import suggest_entries, suggest_folders
 from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line, decode, escape_invisible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
@@ -39,7 +40,12 @@ _NEWEST: Final = 5
 @command("not listed")
 def ls(
     *,
-    path: Annotated[str, typer.Argument(help="A scope, a folder or an entry; everything if empty.")] = "",
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A scope, a folder or an entry; everything if empty.", autocompletion=suggest_folders
+        ),
+    ] = "",
     every: Annotated[bool, typer.Option("--all", help="Also list entries that have expired.")] = False,
     long: Annotated[bool, typer.Option("--long", help="Also print the path of each entry.")] = False,
     where: MemoryFlags,
@@ -165,7 +171,9 @@ def show(
     *,
     path: Annotated[
         str,
-        typer.Argument(help=f"{ENTRY_HELP} ENTRY@TASK prints its text after a task."),
+        typer.Argument(
+            help=f"{ENTRY_HELP} ENTRY@TASK prints its text after a task.", autocompletion=suggest_entries
+        ),
     ],
     where: MemoryFlags,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print the complete file.")] = False,
@@ -266,7 +274,7 @@ def _report_index(result: IndexResult, done: str) -> Report:
 @command("not saved")
 def edit(
     *,
-    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
+    path: EntryArgument,
     where: MemoryFlags,
 ) -> Report:
     """Edit an entry in your editor.
@@ -304,7 +312,7 @@ def edit(
 @command("not pinned")
 def pin(
     *,
-    path: Annotated[str, typer.Argument(help=ENTRY_HELP)],
+    path: EntryArgument,
     where: MemoryFlags,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
 ) -> Report:

@@ -15,6 +15,7 @@ import typer
 from muniment.cli.command import Report, command, load_settings, open_command_context
 from muniment.cli.display import FactLine, describe_fact, format_facts, format_place
 from muniment.cli.options import MemoryFlags
+from muniment.cli.suggestions import suggest_entries
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -180,7 +181,11 @@ def _describe_erase_failure(options: Mapping[str, Any]) -> str:
 def erase(
     *,
     target: Annotated[
-        str, typer.Argument(help="An entry; or the id of a task, to erase all files that it wrote.")
+        str,
+        typer.Argument(
+            help="An entry; or the id of a task, to erase all files that it wrote.",
+            autocompletion=suggest_entries,
+        ),
     ] = "",
     where: MemoryFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Erase (default: preview only).")] = False,

@@ -20,7 +20,7 @@ import typer
 
 from muniment.cli.command import Report, command, load_settings, open_command_context
 from muniment.cli.display import FactLine, format_facts, format_place, wrap_words
-from muniment.cli.options import MemoryFlags
+from muniment.cli.options import MemoryFlags, create_scope_option
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, print_notes, show_progress
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
@@ -74,7 +74,7 @@ def import_(
             help="Trust of all entries. owner: all text is yours. external: from others; needs review.",
         ),
     ] = "agent",
-    scope: Annotated[str | None, typer.Option(help="Import only into this scope.")] = None,
+    scope: Annotated[str | None, create_scope_option(help="Import only into this scope.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; write nothing.")] = False,
     where: MemoryFlags,
 ) -> Report:
@@ -213,7 +213,7 @@ _KINDS: Final[Mapping[str, ExportFormat]] = {".tar": "tar", ".jsonl": "jsonl"}
 def export(
     *,
     to: Annotated[str, typer.Option(metavar="FILE.tar|FILE.jsonl|-", help="A new file, or standard output.")],
-    scope: Annotated[str | None, typer.Option(help="Export only this scope.")] = None,
+    scope: Annotated[str | None, create_scope_option(help="Export only this scope.")] = None,
     where: MemoryFlags,
 ) -> Report | None:
     """Write every entry with its provenance to one file.

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 import typer
+
+from muniment.cli.suggestions import suggest_entries, suggest_scopes
+
+ENTRY_HELP: Final = "The handle of an entry, such as k3f9q, or its path, such as user/editor/dark-mode.md."
+"""Help of an argument that is an entry."""
+
+EntryArgument = Annotated[str, typer.Argument(help=ENTRY_HELP, autocompletion=suggest_entries)]
+
+
+def create_scope_option(*, help: str) -> Any:  # noqa: A002  as in typer
+    """Return the declaration of an option `--scope` with this help."""
+    return typer.Option(help=help, autocompletion=suggest_scopes)
+
 
 Workspace = Annotated[
     Path | None,

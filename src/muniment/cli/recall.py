@@ -13,7 +13,7 @@ import typer
 
 from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.display import FactLine, format_facts, format_place
-from muniment.cli.options import MemoryFlags
+from muniment.cli.options import MemoryFlags, create_scope_option
 from muniment.cli.terminal import print_document
 from muniment.content.gates import clean_foreign_line, escape_invisible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
@@ -39,7 +39,7 @@ def recall(
         list[str] | None,
         typer.Option(metavar="ID", help="Skip the entry with this id (see --json). May be repeated."),
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
+    scope: Annotated[str | None, create_scope_option(help="Search only this scope.")] = None,
     where: MemoryFlags,
     standing: Annotated[
         bool,

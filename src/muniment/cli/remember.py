@@ -27,6 +27,7 @@ from muniment.cli.options import (
     Symlinks,
     Verbose,
     Workspace,
+    create_scope_option,
 )
 from muniment.cli.terminal import print_notes
 from muniment.content.gates import clean_foreign_line, escape_invisible
@@ -140,7 +141,7 @@ FAILED_DOCUMENT: Final[Mapping[str, Any]] = MappingProxyType(
 def remember(  # noqa: PLR0913  every argument is an option of the command
     *,
     fact: Annotated[str, typer.Argument(help="The fact, or - to read it from standard input.")],
-    scope: Annotated[str | None, typer.Option(help="Write only to this scope.")] = None,
+    scope: Annotated[str | None, create_scope_option(help="Write only to this scope.")] = None,
     workspace: Workspace = None,
     context: Annotated[
         str, typer.Option(metavar="workspace|clean", help="clean: the agent sees no existing entries.")

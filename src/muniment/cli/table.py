@@ -32,6 +32,11 @@ class CommandRow(NamedTuple):
         return import_module(f"muniment.cli.{self.core}").create_core
 
 
+PROGRAM_NAME: Final = "muniment"
+
+COMPLETE_VARIABLE: Final = "_MUNIMENT_COMPLETE"
+"""The variable with which the script of a shell requests completions; its value names the shell."""
+
 PROGRAM: Final = "Long-term memory for AI agents as plain markdown."
 
 TABLE: Final[dict[str, CommandRow]] = {

@@ -26,7 +26,8 @@ from muniment.cli.display import (
     quote_fact,
     wrap_words,
 )
-from muniment.cli.options import MemoryFlags, ModelFlags, Verbose
+from muniment.cli.options import MemoryFlags, ModelFlags, Verbose, create_scope_option
+from muniment.cli.suggestions import suggest_entries
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     cancel_on_interrupt,
@@ -65,9 +66,12 @@ _REASONS: Final = {
 def forget(
     *,
     words: Annotated[
-        list[str], typer.Argument(help="An entry by its path or handle, or a description of it.")
+        list[str],
+        typer.Argument(
+            help="An entry by its path or handle, or a description of it.", autocompletion=suggest_entries
+        ),
     ],
-    scope: Annotated[str | None, typer.Option(help="Search only this scope.")] = None,
+    scope: Annotated[str | None, create_scope_option(help="Search only this scope.")] = None,
     where: MemoryFlags,
     flags: ModelFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Forget all matches without asking.")] = False,
@@ -202,7 +206,7 @@ def _list_forget_remarks(result: ForgetResult, *, is_asking: bool) -> Iterator[s
 @command("nothing tidied")
 def dream(
     *,
-    scope: Annotated[str | None, typer.Option(help="Tidy only this scope.")] = None,
+    scope: Annotated[str | None, create_scope_option(help="Tidy only this scope.")] = None,
     where: MemoryFlags,
     flags: ModelFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Apply the changes without asking.")] = False,

@@ -34,6 +34,7 @@ from muniment.content.exact_json import read_json_or_none
 from muniment.content.expiry import End, format_utc
 from muniment.content.frontmatter import (
     BYTE_ORDER_MARK,
+    EXPIRY_KEY,
     MAX_FRONT_MATTER_BYTES,
     Field,
     FrontMatter,
@@ -71,9 +72,6 @@ TYPES: Final[tuple[str, ...]] = tuple(EntryType)
 """Valid values of `type`."""
 
 PROVENANCE_KEY: Final = "muniment"
-
-EXPIRY_KEY: Final = "expires"
-"""Key of an end date that the caller gave. After this date the entry is hidden."""
 
 ENDS_KEY: Final = "ends"
 """Key of an end date that was inferred from the text. After this date recall still finds the entry."""

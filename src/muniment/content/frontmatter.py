@@ -372,6 +372,9 @@ def _escape_character(match: re.Match[str]) -> str:
 
 # -- frontmatter -------------------------------------------------------------------------------------
 
+EXPIRY_KEY: Final = "expires"
+"""Key of an end date that the caller gave. After this date the entry is hidden."""
+
 MAX_FRONT_MATTER_BYTES: Final = 8_192
 """Maximum number of UTF-8 bytes from the start of the file to the end of the closing line.
 

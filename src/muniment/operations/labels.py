@@ -13,8 +13,8 @@ from typing import Final
 from muniment.agent.filing import read_cues
 from muniment.agent.model import RelatedEntry
 from muniment.agent.updates import is_similar, supersedes
-from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, parse
-from muniment.content.frontmatter import quote_scalar
+from muniment.content.entry import ENDS_KEY, parse
+from muniment.content.frontmatter import EXPIRY_KEY, quote_scalar
 from muniment.content.gates import decode, encode
 from muniment.content.provenance import (
     Authorship,

@@ -38,6 +38,10 @@ from muniment.kernel.syscalls import os
 
 T = TypeVar("T")
 
+LEDGER_NAME: Final = "ledger.db"
+CATALOG_NAME: Final = "catalog.db"
+"""Names of the two databases in a state directory, see `state`."""
+
 # -- shared descriptors ------------------------------------------------------------------------------
 #
 # Reads files of a directory as bytes while this process may have databases in it open.

@@ -51,6 +51,8 @@ from muniment.policy.ownership import create_private_directory
 from muniment.store import database
 from muniment.store.database import (
     BUSY_SECONDS,
+    CATALOG_NAME,
+    LEDGER_NAME,
     Database,
     Ledger,
     build_unavailable_error,
@@ -175,10 +177,8 @@ def _read_change_time(path: Path) -> int | None:
 
 # -- state -------------------------------------------------------------------------------------------
 
-__all__ = ["Database", "State", "is_corrupt", "open_catalog", "open_ledger"]
+__all__ = ["LEDGER_NAME", "Database", "State", "is_corrupt", "open_catalog", "open_ledger"]
 
-LEDGER_NAME: Final = "ledger.db"
-CATALOG_NAME: Final = "catalog.db"
 KEY_NAME: Final = "audit.key"
 KEY_BYTES: Final = 32
 

@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from muniment.content.entry import (
-    EXPIRY_KEY,
     TYPES,
     Entry,
     Titles,
@@ -34,14 +33,13 @@ from muniment.content.entry import (
     read_titles,
 )
 from muniment.content.expiry import compute_expiry_time
-from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
+from muniment.content.frontmatter import EXPIRY_KEY, MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.errors import Refused
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import NEVER, Policy
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
-from muniment.names import __version__
 from muniment.store.audit import timestamp
 from muniment.store.handles import CROCKFORD, read_entry_id
 from muniment.store.ledger import Run, find_source, is_current
@@ -328,16 +326,6 @@ def build_edit_rule(state: State, key: RootKey, before: bytes, policy: Policy) -
         )
 
     return rule
-
-
-def compute_basis(policy: Policy, scope: Scope) -> str:
-    """Return a text that describes all inputs of catalog rows except files and vectors.
-
-    If this text changes, the rows must be computed again. It contains the version, because the version
-    defines the checks.
-    """
-    retention = policy.retention
-    return f"{__version__} {EXPIRY_KEY} {policy.get_trust(scope)} {retention.default} {retention.untrusted}"
 
 
 def build_constant_rule(trust: Trust) -> TrustRule:

@@ -14,11 +14,12 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Digest, RelPath, Trust
+from muniment.store.basis import compute_basis
 from muniment.store.catalog import ScanPlan, View
 from muniment.store.ledger import get_root_key
 from muniment.store.rows import Assessment
 from muniment.store.state import State
-from muniment.store.trust import NO_KNOWN_SOURCES, KnownSources, build_assessment, compute_basis
+from muniment.store.trust import NO_KNOWN_SOURCES, KnownSources, build_assessment
 
 REFRESH_SHARE: Final = 0.7
 """Share of the time of a recall that updating the catalog may take."""

@@ -32,8 +32,9 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
-from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, TYPES, parse
+from muniment.content.entry import ENDS_KEY, TYPES, parse
 from muniment.content.exact_json import read_json_or_none
+from muniment.content.frontmatter import EXPIRY_KEY
 from muniment.content.gates import clean_line
 from muniment.kernel.names import INDEX_NAME, Trust
 from muniment.operations.exporting import EXPORT_FORMAT, EXPORT_NAME

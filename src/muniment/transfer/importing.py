@@ -36,7 +36,6 @@ from muniment.agent.filing import PROJECT, USER, RuleWriter, read_cues
 from muniment.cancelling import Cancel
 from muniment.content.entry import (
     ENDS_KEY,
-    EXPIRY_KEY,
     MAX_DESCRIPTION_CHARS,
     MAX_NAME_CHARS,
     EntryType,
@@ -44,7 +43,7 @@ from muniment.content.entry import (
     shorten,
 )
 from muniment.content.expiry import compute_local_day, find_end, is_expired
-from muniment.content.frontmatter import quote_scalar
+from muniment.content.frontmatter import EXPIRY_KEY, quote_scalar
 from muniment.content.gates import GATES, check_text, clean_foreign_line, clean_line, encode
 from muniment.content.secrets import redact_secrets
 from muniment.content.titles import build_slug, derive_titles

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, parse
-from muniment.content.frontmatter import Field, find_front_matter, read_list, read_scalar
+from muniment.content.entry import ENDS_KEY, parse
+from muniment.content.frontmatter import EXPIRY_KEY, Field, find_front_matter, read_list, read_scalar
 from muniment.content.gates import count_line
 
 KNOWN_KEYS: Final = frozenset(

@@ -46,7 +46,6 @@ from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.change import digest
 from muniment.policy.ownership import check_owner_and_mode, create_private_directory
 from muniment.store.database import convert_errors
-from muniment.store.state import lock_directory, write_file
 from muniment.workspaces.checkouts import (
     GIT,
     Checkout,
@@ -488,6 +487,8 @@ def lock_projects(home: Path) -> Iterator[dict[str, Project]]:
         ConfigInvalid: as `read_projects`.
         ManagedMemoryUnavailable: the home cannot be written; nothing is changed.
     """
+    from muniment.store.state import lock_directory, write_file
+
     create_private_directory(home)
     path = home / FILE_NAME
     with lock_directory(home):
@@ -729,6 +730,8 @@ def _write_mark(projects: Projects, common: Path, project_id: str, secret: str) 
     Marks of other homes remain. Two homes may use the same project id; the secret distinguishes their marks.
     If the file contains anything other than marks, it is left unchanged.
     """
+    from muniment.store.state import write_file
+
     path = common / MARK_FILE_NAME
     own_mark = f"muniment 1 {project_id} {secret}\n"
     existing = _read_marks(common, private=False)

@@ -18,6 +18,9 @@ add_controls({
         "agent.openai:_Endpoint.redact_key": lambda _self, text: text}),
     "key_apart": ("A root may contain the key file.", {"settings:Settings.protected_paths": ()}),
     "printable": ("A requested path is repeated unchanged.", {"*errors:printable": return_argument}),
+    "plain_completions": ("Values and titles are completed as they are.", {
+        "cli.completion:_is_safe": return_true,
+        "cli.completion:_clean_help": lambda text: text or ""}),
     "visible": ("Invisible characters are printed unchanged.", {
         "*content.gates:escape_invisible": return_argument, "*content.gates:clean_line": return_argument}),
     "index_rows": ("An index contains names and descriptions unescaped.", {
