@@ -178,17 +178,17 @@ def test_update_of_agents_entry_by_owner_gets_new_name(open_memory, tmp_path):
 
 def test_update_with_a_new_value_gets_new_name(open_memory, tmp_path):
     opened = open_memory()
-    first = opened.remember("The project pins pnpm to version 9", scope="user").files_touched[0]
+    first = opened.remember("The project pins pnpm to iron", scope="user").files_touched[0]
     before = parse((tmp_path / "home" / first).read_bytes())
-    done = opened.remember("The project now pins pnpm to version 10", scope="user")
+    done = opened.remember("The project now pins pnpm to jod", scope="user")
     (second,) = done.files_touched
-    assert "version-9" in first
-    assert "version-10" in second
+    assert "pnpm-iron" in first
+    assert "pnpm-jod" in second
     assert list_entries(tmp_path) == [second.removeprefix("user/")]
     after = parse((tmp_path / "home" / second).read_bytes())
     assert after.muniment["id"] == before.muniment["id"], "the entry must keep its id"
     (was,) = [each.superseded.previous_text for each in done.changes if each.superseded]
-    assert was == "The project pins pnpm to version 9"
+    assert was == "The project pins pnpm to iron"
 
 
 def test_update_keeps_name_that_person_chose(open_memory, tmp_path):
@@ -209,7 +209,7 @@ def test_edit_of_agents_entry_by_owner_gets_new_name(open_memory, tmp_path, monk
     done = run_in_process(options, {"MUNIMENT_HOME": str(tmp_path / "home")})
     (path,) = list_entries(tmp_path)
     assert json.loads(done.stdout)["path"] == f"user/{path}"
-    assert path == "the-lamp-is-yellow.md"
+    assert path == "lamp-yellow.md"
     assert opened.why(f"user/{path}").trust == "owner"
     assert [each.path for each in opened.recall("what colour is the lamp?").entries] == [f"user/{path}"]
 

@@ -23,8 +23,8 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from muniment.content.function_words import choose_languages, load_function_word_tables, load_function_words
 from muniment.content.words import is_unspaced, split_words
-from muniment.files import load_package_tables
 from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
 
@@ -63,7 +63,7 @@ class _Tables(NamedTuple):
 @cache
 def _load_tables() -> _Tables:
     """Return the compiled tables of `function_words.toml`. Cost: reads the file once per process."""
-    tables = load_package_tables("muniment.content", "function_words")
+    tables = load_function_word_tables()
     unspaced = {name: [each.strip() for each in line.split(",")] for name, line in tables["running"].items()}
     suffixes = sorted(unspaced.pop("ko"), key=len, reverse=True)
     particles = sorted({each for line in unspaced.values() for each in line}, key=len, reverse=True)
@@ -71,7 +71,7 @@ def _load_tables() -> _Tables:
         frozenset(map(fold, tables["beside"][key].split())) for key in ("words", "questions")
     )
     return _Tables(
-        {name: frozenset(map(fold, line.split())) - near_question for name, line in tables["words"].items()},
+        load_function_words(),
         near_question,
         questions,
         re.compile("|".join(map(re.escape, particles))),
@@ -221,8 +221,7 @@ def _find_function_words(words: Sequence[str]) -> tuple[frozenset[str], frozense
     """
     tables = _load_tables()
     counts = {name: sum(word in known for word in words) for name, known in tables.languages.items()}
-    most = max(counts.values())
-    chosen = [name for name, count in counts.items() if most and count == most]
+    chosen = choose_languages(counts)
     if not chosen:
         return frozenset(), frozenset()
     structure = [tables.structure.get(name, frozenset[str]()) for name in chosen]

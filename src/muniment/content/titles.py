@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 from muniment.content.entry import Entry, Titles, read_titles
-from muniment.content.words import is_word_character
+from muniment.content.name_words import find_words, is_mark, select_name_words
 from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath
 from muniment.kernel.normal_forms import is_normalised, normalise
-from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, find_segment_problem
+from muniment.kernel.path import FILE_SUFFIX, find_segment_problem
 
 TITLES_KEY: Final = "titles"
 """Key in the provenance of an entry for the mark that `build_title_mark` returns."""
@@ -36,9 +37,18 @@ _DIGITS: Final = 12
 _MAX_READ_CHARS: Final = 2_000
 """Maximum number of characters that are read of a line for a title, and of a text for a description."""
 
-SLUG_CHARS: Final = 60
-SLUG_BYTES: Final = 150
-"""Maximum number of characters and UTF-8 bytes of a file name without suffix: short enough to type."""
+MAX_NAME_WORDS: Final = 5
+"""Maximum number of words of a file name that code or a model chooses."""
+
+SLUG_CHARS: Final = 32
+"""Maximum number of characters of such a name. With a number (`-9999`) and the suffix it has at most 40."""
+
+_LONG_SLUG_CHARS: Final = 60
+_LONG_SLUG_BYTES: Final = 150
+"""The limits of earlier versions, whose names are still recognized."""
+
+_MAX_SLUG_SOURCE: Final = 400
+"""Maximum number of characters that are searched for the words of a name."""
 
 _RESERVED: Final = """
 memory memory-before-muniment index readme
@@ -53,7 +63,7 @@ _LEAD_IN: Final = re.compile(
     r"\A(?:(?:please\s+)?(?:remember|note)(?:\s+that\b|\s*:)|fyi\s*[:,]?|btw\s*,?)\s+", re.IGNORECASE
 )
 _MARKER: Final = re.compile(r"\A\s*(?:[-*+>]|\#{1,6}|\d{1,3}[.)]|`{3}\w*)\s+")
-_NUMBER: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
+_NUMBER: Final = re.compile(r"(?:-[0-9]{1,4}|-[0-9a-f]{8})?")
 _SCHEME: Final = re.compile(r"\b(?:https?|ftp)://(?:www\.)?(?=\w)", re.IGNORECASE)
 _EMPHASIS: Final = re.compile(
     r"(?<![\w*_`])(\*{1,3}|_{1,3}|`{1,2})(?=[^\s*_`])([^*_`\n]*[^\s*_`])\1(?![\w*_`])"
@@ -152,28 +162,37 @@ def is_name_unchosen(entry: Entry, stem: str) -> bool:
 
 
 def is_generated_name(text: str, stem: str) -> bool:
-    """Return whether code generated a name from a text; the name may end in a number or a digest."""
+    """Return whether code generated a name from a text; the name may end in a number or a digest.
+
+    The names of earlier versions are recognized too: they repeat the title.
+    """
+    title = derive_title(text)
     return any(
         stem.startswith(generated) and _NUMBER.fullmatch(stem[len(generated) :]) is not None
-        for generated in (build_slug(derive_title(text), text), build_anonymous_slug(text))
+        for generated in (build_slug(title, text), build_anonymous_slug(text), _build_long_slug(title, text))
     )
 
 
 def build_slug(title: str, fact: str) -> str:
-    """Return a file name without suffix, built from the words of `title`.
+    """Return a file name without suffix, built from the words of `title` that carry meaning.
 
     Letters and digits of every script stay, with their marks; other characters are dropped. If no valid name
     remains, for example from emoji, the name is `note-` and eight digits of the SHA-256 of `fact`.
     """
-    if len(parts := title.split()) > 1:
-        title = " ".join(part for part in parts if not _RANDOM.fullmatch(part))
-    words = [word.lower() if is_normalised("NFKC", word.lower()) else word for word in _find_words(title)]
-    stem = _cut_stem(normalise("NFKC", "-".join(words)))
-    if not stem:
-        return build_anonymous_slug(fact)
-    if stem.casefold() in RESERVED_STEMS or find_segment_problem(stem + FILE_SUFFIX) is not None:
-        stem = f"note-{stem}"
-    return stem if find_segment_problem(stem + FILE_SUFFIX) is None else build_anonymous_slug(fact)
+    source = _drop_random_words(title)[:_MAX_SLUG_SOURCE]
+    words = select_name_words(source, MAX_NAME_WORDS, SLUG_CHARS)
+    return _build_valid_stem([_lower_word(word) for word in words], fact, SLUG_CHARS)
+
+
+def shorten_name(name: str, fact: str) -> str:
+    """Return a file name without suffix for a name that another program or a person chose.
+
+    It has all words of `name`, if they fit the limits; else the words that carry meaning.
+    """
+    words = find_words(_drop_random_words(name)[:_MAX_SLUG_SOURCE])
+    if len(words) > MAX_NAME_WORDS or len("-".join(words)) > SLUG_CHARS:
+        return build_slug(name, fact)
+    return _build_valid_stem([_lower_word(word) for word in words], fact, SLUG_CHARS)
 
 
 def build_anonymous_slug(fact: str) -> str:
@@ -193,6 +212,31 @@ def clean_title_line(text: str) -> str:
     return " ".join("".join(remaining).split())
 
 
+def _build_long_slug(title: str, fact: str) -> str:
+    """Return the name that earlier versions generated."""
+    words = [_lower_word(word) for word in find_words(_drop_random_words(title))]
+    return _build_valid_stem(words, fact, _LONG_SLUG_CHARS)
+
+
+def _drop_random_words(title: str) -> str:
+    parts = title.split()
+    return " ".join(part for part in parts if not _RANDOM.fullmatch(part)) if len(parts) > 1 else title
+
+
+def _lower_word(word: str) -> str:
+    return word.lower() if is_normalised("NFKC", word.lower()) else word
+
+
+def _build_valid_stem(words: Sequence[str], fact: str, limit: int) -> str:
+    """Return words as a valid file name without suffix; without words, return the anonymous name."""
+    stem = _cut_stem(normalise("NFKC", "-".join(words)), limit)
+    if not stem:
+        return build_anonymous_slug(fact)
+    if stem.casefold() in RESERVED_STEMS or find_segment_problem(stem + FILE_SUFFIX) is not None:
+        stem = f"note-{stem}"
+    return stem if find_segment_problem(stem + FILE_SUFFIX) is None else build_anonymous_slug(fact)
+
+
 def _digest(title: str) -> str:
     return digest(title.encode("utf-8", "surrogatepass"))[:_DIGITS]
 
@@ -208,22 +252,7 @@ def _strip_marker(line: str) -> str:
 
 def _has_word(line: str) -> bool:
     """Return whether a line contains a word."""
-    return (line.isascii() and any(map(str.isalnum, line))) or bool(_find_words(line))
-
-
-def _find_words(text: str) -> list[str]:
-    """Return runs of word characters in NFKC, each beginning with a letter or digit."""
-    spaced = "".join(
-        char if is_word_character(char) and char not in BLANKS and char not in CONFUSABLES else " "
-        for char in normalise("NFKC", text.replace("'", "").replace("\u2019", ""))
-    )
-    runs = (_strip_leading_marks(run) for run in spaced.split())
-    return [run for run in runs if run]
-
-
-def _strip_leading_marks(run: str) -> str:
-    """Return `run` without the combining marks at its beginning, which have no base character."""
-    return run[next((index for index, char in enumerate(run) if not _is_mark(char)), len(run)) :]
+    return (line.isascii() and any(map(str.isalnum, line))) or bool(find_words(line))
 
 
 def _cut_line(line: str, limit: int) -> str:
@@ -238,9 +267,9 @@ def _cut_line(line: str, limit: int) -> str:
     return (part[:position] if position > limit // 2 else part).rstrip(_ENDS_WITH_JOINER) + "\u2026"
 
 
-def _cut_stem(stem: str) -> str:
+def _cut_stem(stem: str, limit: int) -> str:
     """Return the part of `stem` that fits a file name, cut between words if possible."""
-    end = min(SLUG_CHARS, len(stem.encode()[:SLUG_BYTES].decode(errors="ignore")))
+    end = min(limit, len(stem.encode()[:_LONG_SLUG_BYTES].decode(errors="ignore")))
     if len(stem) <= end:
         return stem
     part = _cut_to_clusters(stem, end)
@@ -250,10 +279,6 @@ def _cut_stem(stem: str) -> str:
 
 def _cut_to_clusters(text: str, end: int) -> str:
     """Return `text` up to `end`, or less, so that no letter is separated from its marks."""
-    while 0 < end < len(text) and (_is_mark(text[end]) or text[end] in _JOINERS or text[end - 1] in _JOINERS):
+    while 0 < end < len(text) and (is_mark(text[end]) or text[end] in _JOINERS or text[end - 1] in _JOINERS):
         end -= 1
     return text[:end]
-
-
-def _is_mark(char: str) -> bool:
-    return unicodedata.category(char).startswith("M")

@@ -24,7 +24,7 @@ from muniment.content.provenance import (
     is_name_in_fact,
     split_separate_items,
 )
-from muniment.content.titles import build_slug, derive_titles
+from muniment.content.titles import MAX_NAME_WORDS, SLUG_CHARS, build_slug, derive_titles
 from muniment.content.words import build_comparison_key, is_unspaced
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import RelPath, Scope, join_path
@@ -36,10 +36,7 @@ from muniment.store.trust import NO_RELATIONS, SEE, stamp_entry
 from muniment.types import SimilarEntry
 
 MAX_FOLDER_WORDS: Final = 3
-MAX_NAME_WORDS: Final = 12
-"""Maximum number of words that a run may use in the name of a new folder or file; a longer name is a
-sentence.
-"""
+"""Maximum number of words that a run may use in the name of a new folder."""
 
 MAX_KEYWORDS: Final = 12
 MAX_KEYWORD_CHARS: Final = 40
@@ -49,7 +46,7 @@ _LONE_WORD: Final = re.compile(r"[^\W_](?:[^\W_A-Z]{0,14}|[A-Z]{0,14})")
 _MAX_UNSPACED_CHARS: Final = 4
 """Maximum length of a lone word in a script without spaces; a longer one is a sentence."""
 
-_NUMBERED: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})?")
+_NUMBERED: Final = re.compile(r"(?:-[0-9]{1,4}|-[0-9a-f]{8})?")
 _WITH_DIGEST: Final = re.compile(r"-[0-9a-f]{8}")
 _COUNTED: Final = re.compile(r"-[0-9]{1,2}\Z")
 _WORD_SEPARATORS: Final = re.compile(r"[-_ .]+")
@@ -112,7 +109,7 @@ class FactLabels:
                     folder_path = self._topic
                     break
             folder_path = join_path(folder_path, folder)
-        if not self._is_allowed_name(stem, MAX_NAME_WORDS) and not (
+        if not (len(stem) <= SLUG_CHARS and self._is_allowed_name(stem, MAX_NAME_WORDS)) and not (
             foreign_words_left > 0 and _is_lone_word(_COUNTED.sub("", stem))
         ):
             stem = self._stem

@@ -6,8 +6,9 @@ the text is replaced, a name that repeats the old text is replaced too.
 - A1. If the new text has more trust than the old one, the path retains only words that the new text contains.
   If the file name has other words, code generates a new one. If a folder has other words, the topic that the
   rules find in the new text replaces all folders.
-- A2. Otherwise, if the old text contained the words of a name that no person chose, the name stays only if
-  the new text contains them too. A number at its end that only distinguishes it from another name is ignored.
+- A2. Otherwise, if the old text contained the words of a name that no person chose, or code generated the
+  name from it, the name stays only if the new text contains the words too, or gives the same name. A number
+  at its end that only distinguishes it from another name is ignored.
 - A3. A name that a person chose stays, except in case A1. Code knows this from a mark in the front matter
   (`content.titles.build_name_mark`). Without a mark, a name is chosen unless Muniment wrote the entry, and
   code would generate the name from the old text.
@@ -24,12 +25,13 @@ from muniment.agent.filing import read_cues
 from muniment.content.entry import parse
 from muniment.content.provenance import is_name_in_fact
 from muniment.content.titles import build_slug, derive_title, is_generated_name, is_name_unchosen
+from muniment.content.words import split_words
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import RelPath, join_path
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.store.handles import read_entry_id
 
-_ENDING: Final = re.compile(r"(?:-[0-9]{1,3}|-[0-9a-f]{8})\Z")
+_ENDING: Final = re.compile(r"(?:-[0-9]{1,4}|-[0-9a-f]{8})\Z")
 _WORD_SEPARATORS: Final = re.compile(r"[-_ .]+")
 
 
@@ -77,14 +79,15 @@ def _is_chosen(change: FileChange, old: str, stem: str) -> bool:
 
 
 def _is_outdated(old: str, new: str, stem: str) -> bool:
-    """Return whether the old text contained the words of a name, and the new text does not (rule A2)."""
+    """Return whether the old text contained a name or a word of it, and the new text does not (rule A2)."""
     if is_generated_name(new, stem):
         return False
     for name in stem, _ENDING.sub("", stem):
         words = _WORD_SEPARATORS.sub(" ", name)
         if is_name_in_fact(words, old):
             return not is_name_in_fact(words, new)
-    return is_generated_name(old, stem)
+    lost_words = set(split_words(old)).difference(split_words(new))
+    return is_generated_name(old, stem) or not lost_words.isdisjoint(split_words(stem))
 
 
 def _contains_name(text: str, stem: str) -> bool:

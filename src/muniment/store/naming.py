@@ -17,7 +17,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.policy.grammar import check_creatable
 from muniment.store.catalog import View
 
-MAX_SUFFIX: Final = 999
+MAX_SUFFIX: Final = 9_999
 """Highest number that is appended to a name; more files with one name are probably a loop."""
 
 

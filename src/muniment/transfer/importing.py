@@ -46,7 +46,7 @@ from muniment.content.expiry import compute_local_day, find_end, is_expired
 from muniment.content.frontmatter import EXPIRY_KEY, quote_scalar
 from muniment.content.gates import GATES, check_text, clean_foreign_line, clean_line, encode
 from muniment.content.secrets import redact_secrets
-from muniment.content.titles import build_slug, derive_titles
+from muniment.content.titles import build_slug, derive_titles, shorten_name
 from muniment.errors import (
     BadName,
     InvalidContent,
@@ -379,7 +379,7 @@ class _Import:
             source_path = CanonicalPath(scope, RelPath(plain))
         except BadName:
             source_path = None  # For example a question mark, or too many folders: slugs have neither.
-        stem = build_slug(strip_text_suffix(name), text)
+        stem = shorten_name(strip_text_suffix(name), text)
         if source_path is not None:
             check_creatable(source_path)
             visible_name = plain.rpartition("/")[2].lstrip(
@@ -392,7 +392,7 @@ class _Import:
                     raise
                 # The text is allowed, but not under the name of an instruction file.
                 stem = build_slug(title, text)
-        folder = build_slug(" ".join(folders), text)[:FOLDER_CHARS].strip("-") if folders else ""
+        folder = shorten_name(" ".join(folders), text)[:FOLDER_CHARS].strip("-") if folders else ""
         return folder, stem
 
     def _prepare_exported(self, item: SourceItem, entry: bytes) -> _PreparedItem | None:

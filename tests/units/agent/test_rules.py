@@ -17,7 +17,7 @@ from muniment.agent.filing import RuleWriter, create_next_reply, decide_entries,
 from muniment.agent.model import ModelRequest, ScopeBrief
 from muniment.content import titles as subject
 from muniment.content.entry import EntryType, Titles
-from muniment.content.titles import build_anonymous_slug, build_slug
+from muniment.content.titles import build_anonymous_slug, build_slug, shorten_name
 from muniment.kernel.decide import Allow, PolicyEvaluator
 from muniment.kernel.names import Scope, Verb
 from muniment.kernel.path import canonicalise
@@ -49,10 +49,10 @@ def test_95_percent_of_facts_get_expected_scope(name):
 def test_file_name_comes_from_words_of_fact():
     for fact, file_fact in (
         *((f"The user prefers dark mode{end}", "editor/prefers-dark-mode.md") for end in ("", ".")),
-        ("Tests run with make check", "testing/tests-run-with-make-check.md"),
-        *(("I'm allergic to peanuts", "im-allergic-to-peanuts.md"), ("ผมชอบกาแฟ", "ผมชอบกาแฟ.md")),
+        ("Tests run with make check", "testing/tests-run-make-check.md"),
+        *(("I'm allergic to peanuts", "allergic-peanuts.md"), ("ผมชอบกาแฟ", "ผมชอบกาแฟ.md")),
         ("我喜欢用制表符而不是空格", "style/我喜欢用制表符而不是空格.md"),
-        ("मुझे छोटे उत्तर पसंद हैं", "communication/मुझे-छोटे-उत्तर-पसंद-हैं.md"),
+        ("मुझे छोटे उत्तर पसंद हैं", "communication/मुझे-छोटे-उत्तर-पसंद.md"),
         *(("CLAUDE.md", "claude-md.md"), ("../../etc/passwd", "etc-passwd.md")),
     ):
         assert decide_entries(make_brief(fact, BOTH_SCOPES))[0].file == file_fact
@@ -61,6 +61,53 @@ def test_file_name_comes_from_words_of_fact():
         assert (
             build_slug(word, word) == f"note-{word.lower()}"
         )  # Device names and names of instruction files.
+
+
+MAX_FILE_CHARS = 40
+"""Maximum number of characters of a file name with its number and suffix."""
+
+
+def test_name_has_no_function_words_and_no_values():
+    for fact, name in (
+        ("We deploy on Thursdays at 10", "deploy"),
+        ("The API port is 8080", "api-port"),
+        ("Backups of the database are kept for 14 days in the bucket", "backups-database-kept-bucket"),
+        ("Dave's phone number is 555-1234", "daves-phone-number"),
+        ("My favourite editor is vim", "favourite-editor"),
+        ("The lamp is green", "lamp-green"),
+        ("Uncle Bob is allergic to peanuts", "uncle-bob-allergic-peanuts"),
+        ("Invoice 1043 is paid", "invoice-1043"),
+        ("Tuesdays at 10", "tuesdays-at-10"),
+        ("We moved to v2. The old server is gone", "moved"),
+        ("L'heure du standup est 9h30", "heure-standup"),
+        ("Die Miete beträgt 900 Euro", "miete-beträgt"),
+        ("Сервер теперь слушает порт 9090", "сервер-слушает-порт"),
+        ("APIのポートは8080です。", "apiのポート"),
+        ("我们每周四部署", "部署"),
+    ):
+        assert build_slug(subject.derive_title(fact), fact) == name, fact
+
+
+def test_name_keeps_words_that_deny():
+    for fact, name in (
+        ("We don't use ORMs", "dont-use-orms"),
+        ("Do not commit to main directly", "not-commit-main-directly"),
+        ("I no longer prefer dark mode", "no-longer-prefer-dark-mode"),
+        ("We deploy on Mondays, not on Fridays", "deploy-not-fridays"),
+        ("Ich esse kein Fleisch mehr", "esse-kein-fleisch-mehr"),
+        ("Я не пью кофе вечером", "не-пью-кофе-вечером"),
+    ):
+        assert build_slug(subject.derive_title(fact), fact) == name, fact
+
+
+def test_foreign_name_keeps_its_words_if_they_fit():
+    for name, shortened in (
+        ("2026-01-15 standup", "2026-01-15-standup"),
+        ("How to release", "how-to-release"),
+        ("How to release the mobile app to the stores", "release-mobile-app-stores"),
+        ("memory", "note-memory"),
+    ):
+        assert shorten_name(name, "text") == shortened
 
 
 def test_title_contains_no_scheme_or_emphasis():
@@ -87,7 +134,8 @@ def test_any_fact_is_saved_verbatim_then_already_known(fact):
     check_creatable(path)
     assert path.text == f"{decision.scope}/{decision.file}"
     assert PolicyEvaluator(load_policy("strict")).decide(Verb.CREATE, path) == Allow()
-    assert len(path.name.encode()) <= subject.SLUG_BYTES + len("note-.md")
+    assert len(path.name) <= MAX_FILE_CHARS - len("-9999")
+    assert len(path.name.split("-")) <= subject.MAX_NAME_WORDS + len(["note"])
     memory = FakeMemory()
     assert remember(memory, fact).text.startswith("Saved to ")
     (text,) = memory.files.values()
@@ -185,7 +233,7 @@ def remember_with_files(files, fact=DARK, **more):
 def test_new_fact_is_written_verbatim_after_front_matter():
     memory = FakeMemory()
     done = remember(memory, DARK)
-    path = "user/editor/prefers-dark-mode-in-all-editors.md"
+    path = "user/editor/prefers-dark-mode-all-editors.md"
     front = f"---\nname: Prefers dark mode in all editors\ndescription: {DARK}\ntype: user\n---\n"
     assert memory.files == {path: f"{front}{DARK}\n"}
     assert (done.text, done.turns) == (f"Saved to {path}: Prefers dark mode in all editors", 2)
@@ -199,7 +247,7 @@ def test_same_fact_in_other_spelling_is_already_known():
     wide = "The user prefers \uff44\uff41\uff52\uff4b mode in all editors"
     spaced = "the user  prefers\n dark mode in all editors"
     for variant in (DARK, DARK + ".", DARK.upper() + "!!", spaced, wide, DARK + " …"):
-        assert remember(memory, variant).text == f"{KNOWN}user/editor/prefers-dark-mode-in-all-editors.md"
+        assert remember(memory, variant).text == f"{KNOWN}user/editor/prefers-dark-mode-all-editors.md"
         assert memory.files == before
 
 

@@ -20,6 +20,7 @@ from kit.operations.contexts import (
     write_files,
 )
 from muniment.content.entry import parse
+from muniment.content.titles import build_name_mark
 from muniment.errors import NotFound
 from muniment.kernel.names import Trust
 from muniment.operations.edit import edit_entry, toggle_pin
@@ -32,8 +33,10 @@ from muniment.testing.scripted_models import ScriptedModel, make_call, reply_wit
 
 context = contexts.context
 skip_fact_check = contexts.skip_fact_check
-FIRST = "We deploy on Thursdays at 10"
-SECOND = "We now deploy on Wednesdays at 10"
+FIRST = "We deploy with Ansible on Thursdays at 10"
+SECOND = "We now deploy with Helm on Thursdays at 10"
+OLD_NAME = "we-deploy-with-ansible-on-thursdays-at-10.md"
+"""The name that earlier versions generated from `FIRST`."""
 
 
 def make_changing_model(path, text):
@@ -72,8 +75,8 @@ def test_superseded_entry_gets_the_name_of_its_new_text(context, trust):
     old = remember_path(context, FIRST, trust=trust)
     new = remember_path(context, SECOND, trust=trust)
     assert (read_name(old), read_name(new)) == (
-        "we-deploy-on-thursdays-at-10.md",
-        "we-now-deploy-on-wednesdays-at-10.md",
+        "deploy-ansible.md",
+        "deploy-helm.md",
     )
     assert_only_entry(context, new, SECOND)
 
@@ -82,9 +85,36 @@ def test_name_kept_by_one_edit_is_replaced_by_the_next(context):
     old = remember_path(context, FIRST)
     longer = f"{FIRST}. The build is green before that."
     assert edit_entry(context, old, longer).path == old
-    new = edit_entry(context, old, "We deploy on Wednesdays.").path
-    assert read_name(new) == "we-deploy-on-wednesdays.md"
-    assert_only_entry(context, new, "We deploy on Wednesdays.")
+    new = edit_entry(context, old, "We deploy with Helm.").path
+    assert read_name(new) == "deploy-helm.md"
+    assert_only_entry(context, new, "We deploy with Helm.")
+
+
+def test_name_without_values_stays_if_a_value_changes(context):
+    old = remember_path(context, "The API port is 8080.")
+    assert read_name(old) == "api-port.md"
+    assert edit_entry(context, old, "The API port is 9090.").path == old
+    assert run_remember(context, "The API port is now 7070.", scope="user").files_touched == (old,)
+    assert read_name(edit_entry(context, old, "The admin port is 7070.").path) == "admin-port.md"
+
+
+def test_name_of_earlier_version_is_replaced_with_its_text(context):
+    path = f"user/deploy/{OLD_NAME}"
+    provenance = json.dumps({"id": "01M8K0NPX9RDQAGJ3DWT0A7CHD"})
+    commit_texts(context, {path: f"---\nmuniment: {provenance}\n---\n{FIRST}\n"})
+    assert edit_entry(context, path, f"{FIRST}!").path == path
+    assert read_name(edit_entry(context, path, "We deploy with Helm.").path) == "deploy-helm.md"
+
+
+def test_marked_name_is_replaced_if_it_has_a_lost_word(context):
+    path = "user/deploy/ansible-thursdays.md"
+    provenance = json.dumps(
+        {"id": "01M8K0NPX9RDQAGJ3DWT0A7CHD", "named": build_name_mark("ansible-thursdays")}
+    )
+    commit_texts(context, {path: f"---\nmuniment: {provenance}\n---\n{FIRST}\n"})
+    assert (
+        read_name(edit_entry(context, path, "We deploy with Ansible on Fridays.").path) == "deploy-ansible.md"
+    )
 
 
 def test_name_with_a_number_stays_while_its_words_do(context):
@@ -95,11 +125,11 @@ def test_name_with_a_number_stays_while_its_words_do(context):
 
 
 def test_second_entry_with_equal_name_gets_number_and_new_name(context):
-    write_files(context, {"user/deploy/we-deploy-on-thursdays-at-10.md": "We ship crates.\n"})
+    write_files(context, {"user/deploy/deploy-ansible.md": "We ship crates.\n"})
     numbered = remember_path(context, FIRST)
-    assert read_name(numbered) == "we-deploy-on-thursdays-at-10-2.md"
+    assert read_name(numbered) == "deploy-ansible-2.md"
     assert edit_entry(context, numbered, f"{FIRST}. It takes an hour.").path == numbered
-    assert read_name(edit_entry(context, numbered, "We deploy on Fridays.").path) == "we-deploy-on-fridays.md"
+    assert read_name(edit_entry(context, numbered, "We deploy with Helm.").path) == "deploy-helm.md"
 
 
 def test_name_without_words_follows_its_text(context):
@@ -121,11 +151,11 @@ def test_name_that_a_person_chose_stays(context):
 
 
 def test_generated_name_of_file_without_id_stays(context):
-    path = "user/we-deploy-on-thursdays-at-10.md"
+    path = "user/deploy-ansible.md"
     write_files(context, {path: f"- {FIRST}\n- The build server is called Hopper\n"})
     assert run_forget(context, "deploy Thursdays").removed_entries[0].path == path
     assert list(read_entries(context)) == [path]
-    assert edit_entry(context, path, "We deploy on Fridays.").path == path
+    assert edit_entry(context, path, "We deploy with Helm.").path == path
 
 
 def test_pinned_entry_follows_its_text_after_unpin(context):
@@ -133,7 +163,7 @@ def test_pinned_entry_follows_its_text_after_unpin(context):
     pinned = toggle_pin(context, old).path
     assert toggle_pin(context, pinned).path == old
     assert edit_entry(context, old, f"{FIRST}. It takes an hour.").path == old
-    assert read_name(edit_entry(context, old, "We deploy on Fridays.").path) == "we-deploy-on-fridays.md"
+    assert read_name(edit_entry(context, old, "We deploy with Helm.").path) == "deploy-helm.md"
 
 
 def test_undo_and_its_undo_restore_name_handle_and_history(context):
@@ -152,8 +182,8 @@ def test_undo_and_its_undo_restore_name_handle_and_history(context):
 
 def test_history_of_renamed_entry_includes_its_earlier_names(context):
     paths = [remember_path(context, FIRST)]
-    for day in "Wednesdays", "Fridays", "Mondays":
-        paths.append(edit_entry(context, paths[-1], f"We deploy on {day}.").path)
+    for tool in "Helm", "Puppet", "Nomad":
+        paths.append(edit_entry(context, paths[-1], f"We deploy with {tool}.").path)
     commit_texts(context, {paths[0]: "Another entry.\n"})  # A later entry with the first name.
     steps = load_history(context, paths[-1])
     kinds = {path: [step.kind for step in steps if step.path == path] for path in paths}
@@ -164,7 +194,7 @@ def test_history_of_renamed_entry_includes_its_earlier_names(context):
 def test_missing_old_path_names_the_new_path(context):
     old = remember_path(context, FIRST)
     new = edit_entry(
-        context, edit_entry(context, old, "We deploy on Fridays.").path, "We rest on Sundays."
+        context, edit_entry(context, old, "We deploy with Helm.").path, "We rest on Sundays."
     ).path
     for operation in (
         lambda: show_entry(context, old),
@@ -180,7 +210,7 @@ def test_missing_old_path_names_the_new_path(context):
 
 def test_erase_removes_versions_under_earlier_names(context):
     old = remember_path(context, FIRST)
-    between = edit_entry(context, old, "We deploy on Fridays.").path
+    between = edit_entry(context, old, "We deploy with Helm.").path
     new = edit_entry(context, between, "We rest on Sundays.").path
     commit_texts(context, {between: "Another entry."})
     erase(context, new)
@@ -193,8 +223,8 @@ def test_erase_removes_versions_under_earlier_names(context):
 def test_links_to_old_name_stay_and_are_counted(context):
     old = remember_path(context, FIRST)
     link = f"See [the plan](../deploy/{read_name(old)}).\n"
-    write_files(context, {"user/notes/a.md": link, "user/notes/b.md": "We deploy on Thursdays at 10 md.\n"})
-    done = edit_entry(context, old, "We deploy on Fridays.")
+    write_files(context, {"user/notes/a.md": link, "user/notes/b.md": "Deploy Ansible md.\n"})
+    done = edit_entry(context, old, "We deploy with Helm.")
     assert done.notes == (
         f"1 entry still contains the old name {read_name(old)} of {done.path}; its links are not changed",
     )
@@ -205,15 +235,15 @@ def test_links_to_old_name_stay_and_are_counted(context):
 def test_agents_change_of_owners_entry_is_reviewed_with_new_name(context):
     old = remember_path(context, FIRST)
     handle = show_entry(context, old).handle
-    text = "---\nname: Deploys\n---\nWe deploy on Fridays.\n"
+    text = "---\nname: Deploys\n---\nWe deploy with Helm.\n"
     model = make_changing_model(old, text)
-    done = run_remember(context, "We deploy on Fridays", model, trust=Trust.AGENT)
+    done = run_remember(context, "We deploy with Helm", model, trust=Trust.AGENT)
     assert done.error.code == "pending_review"
     (pending,) = read_pending(context.state)
     found = show_review(pending.id, context)
     approve_review(pending.id, found.digest, context)
     (path,) = read_entries(context)
-    assert (read_name(path), show_entry(context, path).handle) == ("we-deploy-on-fridays.md", handle)
+    assert (read_name(path), show_entry(context, path).handle) == ("deploy-helm.md", handle)
 
 
 def test_dream_renames_entry_that_it_rewrites(tmp_path):
@@ -229,18 +259,18 @@ def test_dream_renames_entry_that_it_rewrites(tmp_path):
         assert (result.counts.merged, result.counts.rewritten) == (1, 1), result.notes
         assert result.deduped_paths == ("user/z.md",)
         (path,) = read_entries(context)
-        assert (path != old, read_name(path).startswith("at-home-and-at-work")) == (True, True)
+        assert (path != old, read_name(path).startswith("home-work-user-prefers")) == (True, True)
 
 
 def test_forget_of_a_part_replaces_the_name_it_repeats(context):
     text = f"- {FIRST}\n- The build server is called Hopper\n"
-    old = "user/we-deploy-on-thursdays-at-10.md"
+    old = f"user/{OLD_NAME}"
     provenance = json.dumps({"id": "01M8K0NPX9RDQAGJ3DWT0A7CHD"})
     commit_texts(context, {old: f"---\nmuniment: {provenance}\n---\n{text}"})
     done = run_forget(context, "deploy Thursdays")
     assert [each.path for each in done.removed_entries] == [old]
     (path,) = read_entries(context)
-    assert read_name(path) == "the-build-server-is-called-hopper.md"
+    assert read_name(path) == "build-server.md"
     assert f"{old} is now {path}" in done.notes
     again = run_forget(context, "deploy Thursdays", task_id=done.task_id)
     assert (again.repeated, again.removed_entries) == (True, done.removed_entries)

@@ -1,0 +1,322 @@
+"""Select the words of a title that a file name consists of.
+
+A name repeats the subject of a fact, not its values: "The API port is 8080" gives `api-port`. Values change
+often, and a name is replaced when the text no longer has its words.
+
+- M1. The first sentence counts whose words carry meaning.
+- M2. Function words of the title's language are left out. A word with a capital inside a sentence is a name
+  and stays.
+- M3. Numbers with their units, dates, times and versions are left out. A number stays if it distinguishes a
+  subject ("Invoice 17 is paid"), or if it is denied ("not on Tuesdays").
+- M4. At most three words after "is" or a similar word are left out, if they end the sentence, and if at least
+  two words precede them that carry meaning and are not all names.
+- M5. Words that deny something stay, except in case M4.
+- M6. If no word is left, the title gives all its words.
+
+Separate from `titles.py`, because these rules and their tables are used for file names only.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+from muniment.content.expressions import compile_when_used
+from muniment.content.function_words import (
+    choose_languages,
+    load_function_word_tables,
+    load_function_words,
+)
+from muniment.content.words import is_word_character
+from muniment.files import load_package_tables
+from muniment.kernel.normal_forms import normalise
+from muniment.kernel.path import BLANKS, CONFUSABLES, fold
+
+_MIN_SUBJECT: Final = 2
+_MAX_VALUE: Final = 3
+"""Minimum number of words before a copula, and maximum number after it (rule M4)."""
+
+_MIN_RUN: Final = 4
+_MIN_RUN_SUBJECT: Final = 3
+_MAX_RUN_VALUE: Final = 8
+"""The same in characters, for scripts without spaces."""
+
+_SENTENCE_END: Final = compile_when_used(
+    r"(?<=[.!?;])\s+|[\u3002\uff01\uff1f\uff1b\u0964\u061f\u061b]\s*|\s+[-\u2013\u2014]\s+"
+)
+_RUNNING: Final = compile_when_used(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003fffd]"
+)
+_VALUE: Final = compile_when_used(
+    r"[^\w]*(?:[vV]\.?)?[0-9]+(?:[^\w\s]+[0-9]+)*[^\w]*"
+    r"(?:(?:ms|min|hr?s?|d|s|am|pm|AM|PM|[kKMGT]i?B|[kcm]?m|[km]?g|m?l|kW?h?|W|V|x|X|st|nd|rd|th|px|e|er|a|o)\b)?"
+    r"[^\w]*"
+)
+_ELISION: Final = compile_when_used(r"([^\W\d_]{1,5})['\u2019](\w+)")
+_RUNNING_LANGUAGES: Final = ("zh", "ja", "th")
+_INDEX_CHARS: Final = 3
+_MAX_CONTRACTED: Final = 2
+"""Maximum length of a verb that is contracted with the word before it: `they've`."""
+
+_CONTRACTED_NOT: Final = ("n't", "n\u2019t", "n't,", "n\u2019t,")
+_ASCII_WORD: Final = compile_when_used("[A-Za-z0-9]+")
+_BREAK: Final = (",", ";", ":", "\uff0c", "\u3001", "\u060c")
+
+
+class _Forms(NamedTuple):
+    """A set of words and beginnings of words.
+
+    Attributes:
+        words: the complete words.
+        beginnings: the beginnings, by their first `_INDEX_CHARS` characters.
+    """
+
+    words: frozenset[str]
+    beginnings: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def from_line(cls, line: str) -> _Forms:
+        """Return the words of a line of the tables; a beginning ends in `*`."""
+        words, beginnings = set[str](), defaultdict[str, tuple[str, ...]](tuple)
+        for word in fold(line).split():
+            if word.endswith("*"):
+                beginnings[word[:_INDEX_CHARS]] += (word[:-1],)
+            else:
+                words.add(word)
+        return cls(frozenset(words), dict(beginnings))
+
+    def has_form(self, key: str) -> bool:
+        """Return whether a folded word is in the set."""
+        return key in self.words or key.startswith(self.beginnings.get(key[:_INDEX_CHARS], ()))
+
+
+class _NameTables(NamedTuple):
+    """The tables of `name_words.toml`, compiled, and the function words.
+
+    Attributes:
+        values: words for dates and numbers.
+        units: words for units.
+        denials: words that deny something.
+        changes: words that only state that a fact is new.
+        functions: the languages of each function word.
+        copulas: the words between a subject and its value, by language.
+        running_values: finds values in scripts without spaces.
+        running_copulas: finds copulas in scripts without spaces.
+        prepositions: words that do not end a name.
+        particles: finds particles at the beginning and end of a part of such a text.
+    """
+
+    values: _Forms
+    units: _Forms
+    denials: _Forms
+    changes: frozenset[str]
+    functions: Mapping[str, frozenset[str]]
+    copulas: Mapping[str, frozenset[str]]
+    running_values: re.Pattern[str]
+    running_copulas: re.Pattern[str]
+    prepositions: frozenset[str]
+    particles: re.Pattern[str]
+
+
+class _Token(NamedTuple):
+    """A word of a title.
+
+    Attributes:
+        text: the word in NFKC.
+        key: the word, folded.
+        is_number: whether the word is a number.
+        is_value: whether the word is a number, a date or a unit.
+        is_denial: whether the word denies something.
+        is_name: whether the word has a capital inside a sentence.
+        is_last: whether a comma or colon follows.
+    """
+
+    text: str
+    key: str
+    is_number: bool
+    is_value: bool
+    is_denial: bool
+    is_name: bool
+    is_last: bool
+
+
+def select_name_words(title: str, max_words: int, max_chars: int) -> list[str]:
+    """Return the words of a title that carry meaning, in order; all words if none does.
+
+    The last word is not a preposition, if others remain. A first word may be longer than `max_chars`.
+
+    Args:
+        title: the title.
+        max_words: the maximum number of words.
+        max_chars: the maximum length of the words with a character between them. If less than half of it
+            would remain without the last word, that word stays.
+
+    Cost: linear. The first call reads two tables.
+    """
+    found = (words for sentence in _SENTENCE_END.split(title) if (words := _select_words(sentence)))
+    words = list({fold(word): word for word in next(found, find_words(title))}.values())[:max_words]
+    prepositions = _load_tables().prepositions
+    while words[1:] and (
+        len("-".join(words)) > max_chars < 2 * len("-".join(words[:-1])) or fold(words[-1]) in prepositions
+    ):
+        words.pop()
+    return words
+
+
+def find_words(text: str) -> list[str]:
+    """Return runs of word characters in NFKC, each beginning with a letter or digit."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text.replace("'", ""))
+    spaced = "".join(
+        char if is_word_character(char) and char not in BLANKS and char not in CONFUSABLES else " "
+        for char in normalise("NFKC", text.replace("'", "").replace("\u2019", ""))
+    )
+    runs = (_strip_leading_marks(run) for run in spaced.split())
+    return [run for run in runs if run]
+
+
+def is_mark(char: str) -> bool:
+    """Return whether a character is a combining mark."""
+    return unicodedata.category(char).startswith("M")
+
+
+@cache
+def _load_tables() -> _NameTables:
+    tables, words = load_package_tables("muniment.content", "name_words"), load_function_word_tables()
+    particles = [each.strip() for name in _RUNNING_LANGUAGES for each in words["running"][name].split(",")]
+    long_particles = "|".join(each for each in particles if len(each) > 1)
+    return _NameTables(
+        _Forms.from_line(f"{tables['dates']} {tables['numbers']}"),
+        _Forms.from_line(tables["units"]),
+        _Forms.from_line(tables["denials"]),
+        frozenset(fold(tables["changes"]).split()),
+        _list_languages(load_function_words()),
+        {name: frozenset(fold(line).split()) for name, line in tables["copulas"].items()},
+        re.compile(tables["running_values"]),
+        re.compile(tables["running_copulas"]),
+        frozenset(fold(f"{words['beside']['words']} {tables['endings']}").split()),
+        re.compile(rf"\A(?:{long_particles})+|(?:{'|'.join(particles)})+\Z"),
+    )
+
+
+def _list_languages(words: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str]]:
+    """Return the languages of each word."""
+    languages = defaultdict[str, set[str]](set)
+    for language, line in words.items():
+        for word in line:
+            languages[word].add(language)
+    return {word: frozenset(names) for word, names in languages.items()}
+
+
+def _select_words(sentence: str) -> list[str]:
+    """Return the words of a sentence that carry meaning (rules M2 to M5)."""
+    tables, tokens = _load_tables(), list(_split_tokens(sentence))
+    language = _find_language(tokens)
+    copulas = tables.copulas.get(language, frozenset())
+    copula = next((number for number, each in enumerate(tokens) if each.key in copulas), 0)
+    before = _drop_words(tokens[:copula], language, has_copula=True)
+    after = _drop_words(tokens[copula:], language, has_copula=False)
+    if (
+        len(before) >= _MIN_SUBJECT
+        and len(tokens) - copula - 1 <= _MAX_VALUE
+        and not all(each.is_name or each is tokens[0] for each in before)
+        and not any(each.is_last for each in tokens[copula:])
+    ):
+        after = []
+    selected = [*before, *after]
+    return [word for each in selected for word in _shorten_run(each.text)]
+
+
+def _drop_words(tokens: Iterable[_Token], language: str, *, has_copula: bool) -> list[_Token]:
+    """Return the tokens that are neither values nor function words.
+
+    Args:
+        tokens: the words of a sentence.
+        language: the language of the sentence, or "".
+        has_copula: whether the words precede a copula: then a number may distinguish the subject.
+    """
+    tables, is_denied, found = _load_tables(), False, list[_Token]()
+    previous = None
+    for each in tokens:
+        is_function = each.key in tables.changes or language in tables.functions.get(each.key, ())
+        is_identifier = has_copula and each.is_number and bool(found) and previous is found[-1]
+        previous = each
+        if each.is_denial:
+            is_denied = True
+        elif (is_function and not each.is_name) or (each.is_value and not (is_denied or is_identifier)):
+            continue
+        elif not each.is_value:
+            is_denied = False
+        found.append(each)
+    return found
+
+
+def _split_tokens(sentence: str) -> Iterator[_Token]:
+    """Yield the words of a sentence in order."""
+    tables, is_after_number, is_first = _load_tables(), False, True
+    for chunk in sentence.split():
+        is_number = _VALUE.fullmatch(chunk) is not None
+        is_after_date, is_last = False, chunk.endswith(_BREAK)
+        for word in _split_chunk(chunk):
+            key = fold(word)
+            is_date = tables.values.has_form(key) or (is_after_number and tables.units.has_form(key))
+            is_name = not is_first and len(word) > 1 and word[0].isupper() and not is_date
+            is_denial = tables.denials.has_form(key) or (
+                key.endswith("nt") and chunk.endswith(_CONTRACTED_NOT)
+            )
+            yield _Token(word, key, is_number, is_number or is_date, is_denial, is_name, is_last)
+            is_after_date, is_first = is_date, False
+        is_after_number = is_number or is_after_date
+
+
+def _split_chunk(chunk: str) -> list[str]:
+    """Return the words of a part of a sentence without spaces.
+
+    An elided article (`l'heure`) and a contracted verb (`it's`) are separate words, but `can't` is one word.
+    """
+    found = _ELISION.search(chunk)
+    if found is None or found[2] == "t" or fold(found[1]) not in _load_tables().functions:
+        return find_words(chunk)
+    rest = found[2] if len(found[2]) > _MAX_CONTRACTED else ""
+    return find_words(f"{chunk[: found.end(1)]} {rest}{chunk[found.end() :]}")
+
+
+def _find_language(tokens: Sequence[_Token]) -> str:
+    """Return the language to which most of the function words among the tokens belong; "" if none does.
+
+    If several languages have equally many, the first of the table counts.
+    """
+    functions = _load_tables().functions
+    counts = Counter(name for each in tokens if not each.is_denial for name in functions.get(each.key, ()))
+    chosen = choose_languages(counts)
+    return next((name for name in load_function_words() if name in chosen), "")
+
+
+def _shorten_run(word: str) -> Iterator[str]:
+    """Yield a word; a run of a script without spaces is yielded without its values (rules M3 and M4)."""
+    if word.isascii() or _RUNNING.search(word) is None:
+        yield word
+        return
+    tables = _load_tables()
+    pieces = tables.running_values.split(word)
+    if len(pieces) > 1:
+        pieces = [tables.particles.sub("", each) for each in pieces]
+        pieces = pieces[:1] if len(pieces[0]) >= _MIN_RUN_SUBJECT else pieces
+    else:
+        copulas = tables.running_copulas.finditer(word)
+        subjects = (
+            word[: found.start()]
+            for found in copulas
+            if found.start() >= _MIN_RUN and len(word) - found.end() <= _MAX_RUN_VALUE
+        )
+        pieces = [next(subjects, word)]
+    yield from find_words(" ".join(pieces))
+
+
+def _strip_leading_marks(run: str) -> str:
+    """Return `run` without the combining marks at its beginning, which have no base character."""
+    return run[next((index for index, char in enumerate(run) if not is_mark(char)), len(run)) :]
