@@ -51,16 +51,12 @@ _SENTENCE_END: Final = compile_when_used(
 _RUNNING: Final = compile_when_used(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003fffd]"
 )
-_VALUE: Final = compile_when_used(
-    r"[^\w]*(?:[vV]\.?)?[0-9]+(?:[^\w\s]+[0-9]+)*[^\w]*"
-    r"(?:(?:ms|min|hr?s?|d|s|am|pm|AM|PM|[kKMGT]i?B|[kcm]?m|[km]?g|m?l|kW?h?|W|V|x|X|st|nd|rd|th|px|e|er|a|o)\b)?"
-    r"[^\w]*"
-)
-_ELISION: Final = compile_when_used(r"([^\W\d_]{1,5})['\u2019](\w+)")
+_ELISION: Final = compile_when_used(r"(?<!\w)([^\W\d_]{1,5})['\u2019](\w+)")
 _RUNNING_LANGUAGES: Final = ("zh", "ja", "th")
+_MIN_FILLED: Final = 3
 _INDEX_CHARS: Final = 3
 _MAX_CONTRACTED: Final = 2
-"""Maximum length of a verb that is contracted with the word before it: `they've`."""
+"""Maximum length of an elided article (`d'été`), and of a verb after an apostrophe (`they've`)."""
 
 _CONTRACTED_NOT: Final = ("n't", "n\u2019t", "n't,", "n\u2019t,")
 _ASCII_WORD: Final = compile_when_used("[A-Za-z0-9]+")
@@ -98,6 +94,7 @@ class _NameTables(NamedTuple):
     """The tables of `name_words.toml`, compiled, and the function words.
 
     Attributes:
+        numbers: matches a number with its unit, such as `v4`, `10:30` or `16GB`.
         values: words for dates and numbers.
         units: words for units.
         denials: words that deny something.
@@ -110,6 +107,7 @@ class _NameTables(NamedTuple):
         particles: finds particles at the beginning and end of a part of such a text.
     """
 
+    numbers: re.Pattern[str]
     values: _Forms
     units: _Forms
     denials: _Forms
@@ -147,24 +145,27 @@ class _Token(NamedTuple):
 def select_name_words(title: str, max_words: int, max_chars: int) -> list[str]:
     """Return the words of a title that carry meaning, in order; all words if none does.
 
-    The last word is not a preposition, if others remain. A first word may be longer than `max_chars`.
+    The last word is not a preposition, nor a word that denies words after it, if others remain.
 
     Args:
         title: the title.
         max_words: the maximum number of words.
-        max_chars: the maximum length of the words with a character between them. If less than half of it
-            would remain without the last word, that word stays.
+        max_chars: the maximum length of the words with a character between them. If less than a third of it
+            would remain without the last word, that word stays, and the caller must cut it.
 
     Cost: linear. The first call reads two tables.
     """
+    tables = _load_tables()
     found = (words for sentence in _SENTENCE_END.split(title) if (words := _select_words(sentence)))
-    words = list({fold(word): word for word in next(found, find_words(title))}.values())[:max_words]
-    prepositions = _load_tables().prepositions
-    while words[1:] and (
-        len("-".join(words)) > max_chars < 2 * len("-".join(words[:-1])) or fold(words[-1]) in prepositions
+    distinct_words = {fold(word): word for word in next(found, find_words(title))}
+    keys = list(distinct_words)[:max_words]
+    while keys[1:] and (
+        len("-".join(keys)) > max_chars < _MIN_FILLED * len("-".join(keys[:-1]))
+        or keys[-1] in tables.prepositions
+        or (tables.denials.has_form(keys[-1]) and len(keys) < len(distinct_words))
     ):
-        words.pop()
-    return words
+        keys.pop()
+    return [distinct_words[key] for key in keys]
 
 
 def find_words(text: str) -> list[str]:
@@ -190,6 +191,7 @@ def _load_tables() -> _NameTables:
     particles = [each.strip() for name in _RUNNING_LANGUAGES for each in words["running"][name].split(",")]
     long_particles = "|".join(each for each in particles if len(each) > 1)
     return _NameTables(
+        re.compile(tables["number"]),
         _Forms.from_line(f"{tables['dates']} {tables['numbers']}"),
         _Forms.from_line(tables["units"]),
         _Forms.from_line(tables["denials"]),
@@ -259,7 +261,7 @@ def _split_tokens(sentence: str) -> Iterator[_Token]:
     """Yield the words of a sentence in order."""
     tables, is_after_number, is_first = _load_tables(), False, True
     for chunk in sentence.split():
-        is_number = _VALUE.fullmatch(chunk) is not None
+        is_number = tables.numbers.fullmatch(chunk) is not None
         is_after_date, is_last = False, chunk.endswith(_BREAK)
         for word in _split_chunk(chunk):
             key = fold(word)
@@ -279,10 +281,11 @@ def _split_chunk(chunk: str) -> list[str]:
     An elided article (`l'heure`) and a contracted verb (`it's`) are separate words, but `can't` is one word.
     """
     found = _ELISION.search(chunk)
-    if found is None or found[2] == "t" or fold(found[1]) not in _load_tables().functions:
+    if found is None or found[2] == "t" or found[1] == "O" or fold(found[1]) not in _load_tables().functions:
         return find_words(chunk)
-    rest = found[2] if len(found[2]) > _MAX_CONTRACTED else ""
-    return find_words(f"{chunk[: found.end(1)]} {rest}{chunk[found.end() :]}")
+    article = found[1] if len(found[1]) > _MAX_CONTRACTED else ""
+    rest = found[2] if len(found[2]) > _MAX_CONTRACTED else found[1]
+    return find_words(f"{chunk[: found.start()]} {article} {rest}{chunk[found.end() :]}")
 
 
 def _find_language(tokens: Sequence[_Token]) -> str:
