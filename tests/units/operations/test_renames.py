@@ -81,6 +81,17 @@ def test_superseded_entry_gets_the_name_of_its_new_text(context, trust):
     assert_only_entry(context, new, SECOND)
 
 
+@pytest.mark.parametrize(
+    "name", ["we-deploy-with-ansible-on-thursdays", "anti-disestablishmentarianism-deploys"]
+)
+def test_long_name_of_model_is_replaced(context, name):
+    text = f"{FIRST}, the anti disestablishmentarianism deploys too."
+    write = make_call("write_file", path=f"user/deploy/{name}.md", content=f"{text}\n")
+    model = ScriptedModel([reply_with_calls(write), reply_with_text("Saved.")])
+    (path,) = run_remember(context, text, model).files_touched
+    assert read_name(path) == "deploy-ansible-anti.md"
+
+
 def test_name_kept_by_one_edit_is_replaced_by_the_next(context):
     old = remember_path(context, FIRST)
     longer = f"{FIRST}. The build is green before that."
