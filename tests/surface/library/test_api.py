@@ -294,7 +294,7 @@ def memory(open_memory):
 def test_recall_omits_excluded_entry_until_it_is_edited(memory):
     (path,) = memory.remember(DARK).files_touched
     recalled = memory.recall("editor theme", choose=True)  # The rules select nothing, so the search decides.
-    assert list_paths(recalled) == [path] == ["user/editor/prefers-dark-mode-in-all-editors.md"]
+    assert list_paths(recalled) == [path] == ["user/editor/prefers-dark-mode-all-editors.md"]
     assert (DARK in recalled.text, recalled.abstained) == (True, False)
     assert recalled.tokens == -(-len(recalled.text.encode()) // 3)
     assert list_paths(memory.recall("dark mode editors", exclude=NONSENSE)) == [path]

@@ -14,7 +14,7 @@ from muniment.testing.chat_server import ChatServer, make_tool_call, text_respon
 
 EXAMPLES = REPOSITORY / "examples"
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "threat-model/README.md", "policies/README.md")
-DARK = "user/editor/prefers-dark-mode-in-all-editors.md"
+DARK = "user/editor/prefers-dark-mode-all-editors.md"
 
 
 def run_example(name, tmp_path, *arguments, stdin=None):
@@ -42,7 +42,7 @@ def test_remember_once_prints_the_entry_and_the_index(tmp_path):
 def test_embed_daemon_stores_repeated_fact_once(tmp_path):
     assert run_example("embed_daemon.py", tmp_path).splitlines() == [
         *("serving on the loopback: True", "one task: True, replayed: True"),
-        f"saved: ('project/deploy/we-deploy-on-thursdays.md',), enforcement {WORKER_CONFINEMENT}",
+        f"saved: ('project/deploy/deploy.md',), enforcement {WORKER_CONFINEMENT}",
         *("event: memory_changed in ['project']", "connection file removed: True"),
     ]
 

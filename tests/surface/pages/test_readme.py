@@ -23,7 +23,7 @@ EXPECTED_OUTPUT = {
     "README.md": ["saved (new): user/", "  The user prefers dark mode in all editors\n", "undone ("],
     "docs/first-day.md": ["updated: ", "Deploys now happen on Mondays", "nothing to remember", "forgot: "],
     "docs/library.md": ["completed ('project/"],
-    "docs/daemon.md": ['"status": "completed"', "code-review-takes-place-within-a-day.md"],
+    "docs/daemon.md": ['"status": "completed"', "code-review-takes-place.md"],
 }
 """Output that a reader must see."""
 
@@ -161,4 +161,4 @@ def test_curl_and_client_get_documented_answers(tmp_path):
         assert finished == completed
         (snippet,) = find_code_blocks(DAEMON, "py")
         output = get_output(sys.executable, "-c", snippet, home=daemon.work, MUNIMENT_HOME=str(daemon.home))
-        assert output == "('project/team/code-review-takes-place-within-a-day.md',)\n"
+        assert output == "('project/team/code-review-takes-place.md',)\n"
