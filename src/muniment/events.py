@@ -1,4 +1,4 @@
-"""Log events to the standard logger `muniment`, and create OpenTelemetry spans.
+"""Log events to the standard logger `muniment`, create OpenTelemetry spans, and track progress.
 
 A library must not print. Therefore events are sent to `logging.getLogger("muniment")`, which only the
 packages `cli` and `server` configure. Fields of an event are names, codes, counts and paths inside the
@@ -17,6 +17,16 @@ T2 If the program that uses this library has set a tracer provider, spans are se
 T3 The optional package `opentelemetry` is imported only if spans are requested.
 T4 A task never fails because of an error of a tracer.
 
+Work that may take more than a second describes itself while it runs, so that a program can show it:
+
+    with track_progress("importing", unit="files", total=3_000) as progress:
+        progress.done += 1
+
+G1 A `Progress` contains only words and numbers of this package and names of scopes, no text of users, files
+   or models.
+G2 Only the program decides whether anything is shown, with `watch_progress`. The display reads the `Progress`
+   from another thread, so that the work neither waits for it nor calls it for each step.
+
 Sources: opentelemetry.io/docs/specs/otel/trace/api; w3.org/TR/trace-context, 3.2.
 """
 
@@ -26,13 +36,15 @@ import logging
 import re
 import sys
 import threading
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 from muniment.errors import MunimentError
 from muniment.names import __version__
@@ -295,3 +307,92 @@ class TraceParents:
             yield
         finally:
             context.detach(token)
+
+
+# -- progress ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """Work that may take more than a second. The code that does the work updates the attributes.
+
+    Attributes:
+        doing: the work, such as `importing`.
+        unit: the plural of what is counted, such as `files`; empty: nothing is counted.
+        total: the number of units; None: unknown.
+        done: the number of finished units.
+        detail: more about the current state; empty: nothing.
+        started_at: when the work started, on `time.monotonic()`.
+        is_shown: whether a user sees this progress now. Only then is an expensive `total` worth computing.
+    """
+
+    doing: str
+    unit: str = ""
+    total: int | None = None
+    done: int = 0
+    detail: str = ""
+    started_at: float = field(default_factory=time.monotonic)
+    is_shown: bool = False
+
+
+class ProgressWatcher(Protocol):
+    """A display of the work of one thread."""
+
+    def begin(self, progress: Progress) -> None:
+        """Note that work begins; it may be a part of other work that has begun."""
+
+    def end(self, progress: Progress) -> None:
+        """Note that work has ended."""
+
+
+class _ThreadWatcher(threading.local):
+    """The watcher of each thread, or None. A thread of a server has none."""
+
+    watcher: ProgressWatcher | None = None
+
+
+_THREAD_WATCHER: Final = _ThreadWatcher()
+
+
+@contextmanager
+def watch_progress(watcher: ProgressWatcher) -> Iterator[None]:
+    """Report the work of this thread to a watcher during the block."""
+    _THREAD_WATCHER.watcher = watcher
+    try:
+        yield
+    finally:
+        _THREAD_WATCHER.watcher = None
+
+
+@contextmanager
+def track_progress(
+    doing: str,
+    *,
+    unit: str = "",
+    total: int | None = None,
+    detail: str = "",
+    started_at: float | None = None,
+) -> Iterator[Progress]:
+    """Describe the work of the block for a watcher; yield the `Progress`, which the block updates.
+
+    Args:
+        doing: as in `Progress`; so are the other arguments.
+        unit: the plural of what is counted.
+        total: the number of units.
+        detail: more about the current state.
+        started_at: when the work started; None: now.
+
+    Cost: about a microsecond without a watcher.
+    """
+    progress = Progress(doing, unit, total, detail=detail)
+    if started_at is not None:
+        progress.started_at = started_at
+    watcher = _THREAD_WATCHER.watcher
+    if watcher is None:
+        yield progress
+        return
+    watcher.begin(progress)
+    try:
+        yield progress
+    finally:
+        watcher.end(progress)

@@ -8,6 +8,7 @@ calls.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any, Final, Literal, Protocol
 
 from muniment.content.expiry import End
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError
+from muniment.events import track_progress
 from muniment.kernel.cancel import CancelToken
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Digest, Scope, Trust
@@ -338,6 +340,14 @@ class Budget:
         self.calls_left -= 1
         return True
 
+    def describe_turn(self) -> str:
+        """Return the number of this turn, and the tokens of the finished turns, in words for a user."""
+        tokens = sum(
+            (each.usage.input_tokens or 0) + (each.usage.output_tokens or 0) for each in self.timeline
+        )
+        spent = f", {tokens:,} tokens".replace(",", " ") if tokens else ""
+        return f"turn {self.turns} of {self.turns + self.turns_left}{spent}"
+
     @contextmanager
     def record_turn(self) -> Iterator[list[Usage]]:
         """Add one turn to the timeline, with the duration of the block and the usage of the model.
@@ -394,7 +404,10 @@ def query_model(
         schema=schema,
     )
     try:
-        reply = model.respond(request)
+        with track_progress(
+            "asking the model", detail=budget.describe_turn(), started_at=time.monotonic() - budget.seconds
+        ):
+            reply = model.respond(request)
         texts = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
     except (ModelError, MunimentError):
         raise

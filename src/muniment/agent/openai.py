@@ -752,7 +752,8 @@ def probe_server(model: OpenAIModel, seconds: float, cancel: Cancel | None = Non
     findings: list[FormFinding] = []
     for form in LADDERS[model.protocol]:
         started = time.monotonic()
-        verdict, problem, is_final, tokens = _try_form(model, form, Deadline(started + seconds, cancel))
+        with events.track_progress("testing the model", detail=f"tools as {form}"):
+            verdict, problem, is_final, tokens = _try_form(model, form, Deadline(started + seconds, cancel))
         elapsed = time.monotonic() - started
         findings.append(FormFinding(form, verdict, problem, elapsed, tokens / elapsed if tokens else None))
         if is_final:

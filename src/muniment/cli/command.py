@@ -10,6 +10,7 @@ C1 If a command fails with a `MunimentError`, it prints the error and its code, 
 C2 Ctrl-C exits with 130. The command prints a message if it defines one.
 C3 The module of a command imports at its top only what `--help` needs. Each function imports what its work
    needs.
+C4 A command that takes more than a second shows its progress on a terminal (`cli.progress`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from muniment.cli.terminal import (
     print_failure,
     print_lines,
     print_notes,
+    show_progress,
 )
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import Cancelled, ConfigInvalid, ManagedMemoryUnavailable, MunimentError
@@ -148,7 +150,9 @@ def command(
             prefix = failure_prefix if isinstance(failure_prefix, str) else failure_prefix(given)
             configure_logging()
             try:
-                return _print_result(function(**given), as_json=as_json, prefix=prefix)
+                with show_progress():
+                    result = function(**given)
+                return _print_result(result, as_json=as_json, prefix=prefix)
             except MunimentError as error:
                 failure = error
             except KeyboardInterrupt:

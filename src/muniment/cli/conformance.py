@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muniment.cli.command import Report, command, convert_temp_errors, require_fence
-from muniment.cli.terminal import EXIT_FAILED, draw_tables, show_progress
+from muniment.cli.terminal import EXIT_FAILED, draw_tables
 from muniment.content.gates import clean_foreign_line
 from muniment.names import __version__
 
@@ -73,6 +73,9 @@ def conformance(
     lines of `muniment tool`, or the Model Context Protocol. In a COMMAND, {user}, {project} and {state} are
     replaced by directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
+    from itertools import count
+
+    from muniment.events import track_progress
     from muniment.testing.conformance import run_cases
     from muniment.testing.corpus import load_corpus
 
@@ -80,8 +83,13 @@ def conformance(
     cases = _select_cases(attack_class or [], case or [], corpus)
     parallel_jobs = jobs or min(MAX_JOBS, len(os.sched_getaffinity(0)))
     total = len(targets) * (1 + len(cases))
-    with convert_temp_errors(), show_progress("trying", total) as observe:
-        results = run_cases(targets, corpus, cases, jobs=parallel_jobs, on_case_ended=lambda: observe(1))
+    with convert_temp_errors(), track_progress("trying", unit="cases", total=total) as progress:
+        ended = count(1)
+
+        def count_case() -> None:
+            progress.done = next(ended)
+
+        results = run_cases(targets, corpus, cases, jobs=parallel_jobs, on_case_ended=count_case)
     code = 0 if results[0].is_passed else EXIT_FAILED
     return Report(_create_document(results, cases), _format_results(results, cases), code=code)
 

@@ -17,7 +17,7 @@ from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.display import FactLine, describe_entry, format_facts, format_groups, format_place
 from muniment.cli.options import ENTRY_HELP, EntryArgument, MemoryFlags
 from muniment.cli.suggestions import suggest_entries, suggest_folders
-from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes, show_progress
+from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes
 from muniment.content.gates import clean_foreign_line, decode, escape_invisible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
 from muniment.kernel.names import Scope
@@ -239,11 +239,8 @@ def index_rebuild(*, where: MemoryFlags) -> Report:
     """Rebuild the index of every scope from its entries."""
     from muniment.operations.owner import rebuild_indexes
 
-    with (
-        open_command_context(where, reads_entries=True) as context,
-        show_progress("rebuilding", 2 * len(context.roots)) as observe,
-    ):
-        return _report_index(rebuild_indexes(context, observe=observe), "rebuilt")
+    with open_command_context(where, reads_entries=True) as context:
+        return _report_index(rebuild_indexes(context), "rebuilt")
 
 
 @command("not verified")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
@@ -21,7 +20,7 @@ import typer
 from muniment.cli.command import Report, command, load_settings, open_command_context
 from muniment.cli.display import FactLine, format_facts, format_place, wrap_words
 from muniment.cli.options import MemoryFlags, create_scope_option
-from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, print_notes, show_progress
+from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, print_notes
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
 from muniment.files import create_file
@@ -29,7 +28,6 @@ from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
 
 if TYPE_CHECKING:
-    from muniment.cancelling import Cancel
     from muniment.operations.exporting import ExportFormat
     from muniment.operations.job_context import JobContext
     from muniment.settings import Settings
@@ -126,10 +124,8 @@ def import_source(
             _list_missing_scopes(context, settings, where["workspace"]) if dry_run else frozenset[Scope]()
         )
         request = ImportRequest(source.format, Trust(trust), scope, dry_run, to_make)
-        with cancel_on_interrupt() as cancel, show_progress("importing", len(source.items)) as observe:
-            result = import_items(
-                source.items, request, context, cancel=cancel, observe=observe, files=source.files
-            )
+        with cancel_on_interrupt() as cancel:
+            result = import_items(source.items, request, context, cancel=cancel, files=source.files)
         facts = _list_imported(result, context) if sys.stdout.isatty() and not where["json"] else []
     return Report(
         result.as_json,
@@ -228,8 +224,7 @@ def export(
             raise ConfigInvalid(
                 f"invalid --to {printable(to)!r}: use FILE.tar, FILE.jsonl or - (without --json)"
             )
-        with show_progress("exporting") as observe:
-            collected = exporting.collect(context, kind, scope=scope, observe=observe)
+        collected = exporting.collect(context, kind, scope=scope)
         print_notes(collected.notes)
         with _open_output(to) as file:
             exporting.write(collected, file, kind)
@@ -295,7 +290,6 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
     with (
         open_state(settings) as state,
         cancel_on_interrupt() as cancel,
-        show_progress("backing up") as observe,
         _open_output(file) as written,
     ):
         done = back_up(
@@ -305,7 +299,6 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
             written,
             scratch=Path(file).absolute().parent,
             deadline=Deadline(time.monotonic() + WAIT_SECONDS, cancel),
-            observe=_create_observer(observe, cancel),
         )
     done.notes += _find_leftovers(
         Path(file), f".{escape(Path(file).name)}.*.unfinished", f"{SCRATCH_PREFIX}*"
@@ -329,10 +322,10 @@ def restore(*, file: Annotated[Path, typer.Argument(help="A file that `backup` w
     from muniment.transfer import backup as backing
 
     home = load_settings().home
-    with _open_backup(file) as source, cancel_on_interrupt() as cancel, show_progress("restoring") as observe:
+    with _open_backup(file) as source, cancel_on_interrupt() as cancel:
         deadline = Deadline(time.monotonic() + backing.RESTORE_SECONDS, cancel)
         try:
-            done = backing.restore(home, source, deadline=deadline, check=_check_projects, observe=observe)
+            done = backing.restore(home, source, deadline=deadline, check=_check_projects)
         except DeadlineExceeded as error:
             limit = f"{file} could not be restored within {backing.RESTORE_SECONDS:.0f} s"
             raise ConfigInvalid(
@@ -365,24 +358,6 @@ def _open_backup(path: Path) -> BinaryIO:
         file.close()
         raise ConfigInvalid(f"{path} is not a file; give the file that `backup` wrote; nothing was restored")
     return file
-
-
-def _create_observer(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:
-    """Return a callback for the steps of a backup.
-
-    It advances the progress bar, and raises `Cancelled` if the user has cancelled.
-
-    Args:
-        observe: advances the progress bar.
-        cancel: the token that Ctrl-C cancels.
-    """
-    from muniment.kernel.cancel import Deadline
-
-    def step(files: int) -> None:
-        observe(files)
-        Deadline(math.inf, cancel).check()
-
-    return step
 
 
 def _check_projects(home: Path) -> None:

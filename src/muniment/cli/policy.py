@@ -311,6 +311,7 @@ def policy_prove(
 
     Exit 0 only if all invariants are proved for all policies.
     """
+    from muniment.events import track_progress
     from muniment.lab import proofs
     from muniment.policy.files import parse_toml, read_text
 
@@ -318,10 +319,11 @@ def policy_prove(
     if read is None:
         raise PolicyInvalid("E100", where, "file not found")
     invariants_read = proofs.read_invariants(parse_toml(read[0], where), where)
-    found = {
-        policy: proofs.prove_invariants(invariants_read, load_for_review(policy).policy)
-        for policy in policies
-    }
+    found: dict[str, tuple[InvariantFinding, ...]] = {}
+    with track_progress("proving the invariants", unit="policies", total=len(policies)) as progress:
+        for policy in policies:
+            found[policy] = proofs.prove_invariants(invariants_read, load_for_review(policy).policy)
+            progress.done += 1
     is_proved = all(each.status == "proved" for findings in found.values() for each in findings)
     documents = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
     return Report(

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -38,7 +38,7 @@ from muniment.names import MAX_FACT_BYTES
 
 if TYPE_CHECKING:
     from muniment.agent.model import Message
-    from muniment.agent.runner import Observer, ToolDecision, Witness
+    from muniment.agent.runner import Witness
     from muniment.api import Memory
     from muniment.cancelling import Cancel
     from muniment.sandbox.sandbox import Sandbox
@@ -203,7 +203,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
 def _run_request(
     memory: Memory, request: RememberRequest, transcript: Path | None, cancel: Cancel
 ) -> RememberResult:
-    """Run a request, with its progress on the terminal, and return its result.
+    """Run a request, and return its result.
 
     Args:
         memory: the opened memory.
@@ -214,10 +214,10 @@ def _run_request(
     from muniment.store.tasks import record_transcript
 
     roots = [root.trusted_path for root in memory.context.roots.values()]
-    with open_transcript(transcript, roots) as witness, _show_progress() as observe:
+    with open_transcript(transcript, roots) as witness:
         if transcript is not None:
             record_transcript(memory.context.state, request.task_id or "", transcript)
-        return memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
+        return memory.try_remember(request, cancel=cancel, witness=witness)
 
 
 def _read_fact(argument: str) -> str:
@@ -297,32 +297,6 @@ def _format_enforcement(result: RememberResult) -> str:
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)
     return f"{result.enforcement} (without {', '.join(result.missing_layers)}; see muniment doctor)"
-
-
-@contextmanager
-def _show_progress() -> Iterator[Observer]:
-    """Show the last tool call of the agent in one line of the terminal, for the block.
-
-    Yields:
-        A function that receives each decision about a tool call.
-    """
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting") as status:
-        yield _create_observer(status.update)
-
-
-def _create_observer(update: Callable[[str], None]) -> Observer:
-    from muniment.sandbox.tools.calls import TOOLS
-
-    def observe(decision: ToolDecision) -> None:
-        tool = decision.tool if decision.tool in TOOLS else "unknown tool"
-        update(f"turn {decision.turn}: {tool} {decision.outcome.verdict}")
-
-    return observe
 
 
 # -- tool --------------------------------------------------------------------------------------------

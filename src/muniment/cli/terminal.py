@@ -170,29 +170,28 @@ def print_failure(
 
 
 @contextmanager
-def show_progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error during the block, and remove it afterwards.
+def show_progress() -> Iterator[None]:
+    """Show what the block does on standard error, if it takes more than a second; see `cli.progress`.
 
-    Args:
-        label: a name of the work, such as `importing`.
-        total: the number of steps; None: unknown.
-
-    Yields:
-        A function that advances the bar by a number of steps.
-
-    Cost: none if standard error is not a terminal; otherwise about 100 ms to load `rich`.
+    Cost: none if standard error is not a terminal.
     """
-    if not sys.stderr.isatty():
-        yield lambda _: None
+    terminal = None if os.environ.get(LOG_VARIABLE) else _find_terminal()
+    if terminal is None:
+        yield
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from muniment.cli.progress import show_progress_on
 
-    counted = () if total is None else (MofNCompleteColumn(),)
-    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda steps: bar.advance(task, steps)
+    with show_progress_on(terminal):
+        yield
+
+
+def _find_terminal() -> int | None:
+    """Return the descriptor of standard error if it is a terminal that can remove a line; otherwise None."""
+    try:
+        descriptor = sys.stderr.fileno()
+    except (OSError, ValueError):
+        return None
+    return descriptor if os.environ.get("TERM") != "dumb" and os.isatty(descriptor) else None
 
 
 # -- tables ------------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ from muniment.cli.terminal import (
     print_line,
     print_notes,
     read_answer,
-    show_progress,
 )
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import MunimentError
@@ -226,7 +225,7 @@ def dream(
     with _open_resources(where, flags, yes=yes, is_asking=is_asking) as (context, opened_model):
         recorded = _RecordedModel(opened_model)
         model = recorded if is_asking and not isinstance(opened_model, RuleWriter) else opened_model
-        with cancel_on_interrupt() as cancel, show_progress("dreaming"):
+        with cancel_on_interrupt() as cancel:
             result = job.dream(request, context, model, cancel=cancel)
         remarks = [] if result.error else list(_list_findings(context, result))
         if is_asking and result.error is None and result.steps:
@@ -235,7 +234,7 @@ def dream(
                 print_line(line)
             if not confirm("Apply? [y/N] "):
                 return _report_nothing("nothing was changed")
-            with cancel_on_interrupt() as cancel, show_progress("dreaming"):
+            with cancel_on_interrupt() as cancel:
                 recorded.is_replay = True
                 shown = replace(request, dry_run=False, digest=result.digest)
                 result = job.dream(shown, context, model, cancel=cancel)

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 
 from muniment.errors import ConfigInvalid, LedgerUnreachable, StateTooNew, printable
+from muniment.events import Progress, track_progress
 from muniment.fleet.postgres import LedgerPool
 from muniment.store.database import load_migrations
 
@@ -61,7 +62,10 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
         LedgerUnreachable: the database does not respond.
     """
     try:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with (
+            track_progress("migrating the database") as progress,
+            psycopg.connect(url, autocommit=True) as connection,
+        ):
             version = connection.info.server_version
             if version < MIN_SERVER:
                 raise ConfigInvalid(f"PostgreSQL {version // 10_000} is too old; use 15 or newer")
@@ -69,7 +73,7 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
                 raise ConfigInvalid(f"role {printable(role)} not found; create it first")
             # Held until the connection is closed.
             connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
-            return tuple(_run_migrations(connection, key, role))
+            return tuple(_run_migrations(connection, key, role, progress))
     except psycopg.OperationalError as error:
         raise LedgerUnreachable("the database") from error
     except psycopg.errors.InsufficientPrivilege as error:
@@ -103,7 +107,9 @@ def open_owner_transaction(url: str, home: str = "") -> Iterator[psycopg.Connect
         raise LedgerUnreachable("the database") from error
 
 
-def _run_migrations(connection: psycopg.Connection[Any], key: bytes, role: str) -> Iterator[str]:
+def _run_migrations(
+    connection: psycopg.Connection[Any], key: bytes, role: str, progress: Progress
+) -> Iterator[str]:
     connection.execute("CREATE SCHEMA IF NOT EXISTS muniment")
     connection.execute("SET search_path = muniment, pg_temp")
     connection.execute(_TABLES)
@@ -112,17 +118,16 @@ def _run_migrations(connection: psycopg.Connection[Any], key: bytes, role: str) 
     versions = [int(name) for of, name in done if of == _PACKAGE]
     if versions and max(versions) > get_newest_version():
         raise StateTooNew("the database", max(versions), get_newest_version())
-    for of, name, script in (
-        *_list_queue_migrations(done),
-        *((_PACKAGE, f"{n:04}", text) for n, text in load_migrations("muniment.fleet").items()),
-    ):
-        if (of, name) in done:
-            continue
+    own = [(_PACKAGE, f"{n:04}", text) for n, text in load_migrations("muniment.fleet").items()]
+    steps = [each for each in (*_list_queue_migrations(done), *own) if each[:2] not in done]
+    progress.unit, progress.total = "steps", len(steps)
+    for of, name, script in steps:
         named = sql.Identifier(role).as_string(connection)
         with connection.transaction():
             if script:
                 connection.execute(script.replace("{role}", named) if of == _PACKAGE else script)
             connection.execute("INSERT INTO migration (of, name) VALUES (%s, %s)", (of, name))
+        progress.done += 1
         if script:
             yield f"{of} {name}"
     _grant_queue(connection, role)

@@ -47,7 +47,7 @@ from muniment.content.provenance import consists_of
 from muniment.content.titles import derive_title
 from muniment.content.words import STOP_WORDS, build_comparison_key, extract_features
 from muniment.errors import MunimentError, StoreConflict, ToolError
-from muniment.events import span
+from muniment.events import span, track_progress
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
@@ -137,7 +137,11 @@ def dream(
 
     Cost: about half a second for a thousand entries, without the time of the model.
     """
-    with use_or_create_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
+    with (
+        track_progress("tidying"),
+        use_or_create_cancel(cancel) as cancelling,
+        span("task", kind=KIND) as task_span,
+    ):
         job = _DreamJob(request, context, model, cancelling)
         try:
             result = _run_dream(job)
@@ -252,31 +256,35 @@ def _query_merge_steps(task: _DreamJob, found: Findings) -> Iterator[ChangeSet]:
     """Yield the accepted merges that a model proposes for the similar entries of one scope."""
     query = ModelQuery(task.model, task.budget)
     uncompared = 0
-    for group in found.iterate_queries():
-        if task.budget.turns_left == 0:
-            uncompared += len(group)
-            continue
-        try:
-            merges = query.propose_merges([each.entry.body for each in group])
-        except ModelError as problem:
-            if not problem.has_answered:
-                raise
-            reason = replace_if_rejected(str(problem), "no response")
-            task.notes.append(
-                f"{len(group)} similar entries stay unchanged, because the model failed: {reason}"
-            )
-            continue
-        for merge in merges:
-            step = build_merge_step(merge, group, task.context.policy)
-            if step is None or is_erased_text(task.context.state, merge.text):
+    groups = list(found.iterate_queries())
+    total = min(len(groups), task.budget.turns_left)
+    with track_progress("comparing similar entries", unit="groups", total=total) as progress:
+        for number, group in enumerate(groups):
+            progress.done = number
+            if task.budget.turns_left == 0:
+                uncompared += len(group)
+                continue
+            try:
+                merges = query.propose_merges([each.entry.body for each in group])
+            except ModelError as problem:
+                if not problem.has_answered:
+                    raise
+                reason = replace_if_rejected(str(problem), "no response")
                 task.notes.append(
-                    f"rejected a text of {task.model.name} for {len(merge.drop) + 1} entries: it states more "
-                    "or less than these entries, ends sooner, is rejected by a gate, or was erased"
+                    f"{len(group)} similar entries stay unchanged, because the model failed: {reason}"
                 )
-            elif _is_within_limits(task, step) and found.allowance.reserve_all(len(step.changes)):
-                task.files_left -= len(step.changes)
-                task.bytes_left -= _count_bytes(step)
-                yield step
+                continue
+            for merge in merges:
+                step = build_merge_step(merge, group, task.context.policy)
+                if step is None or is_erased_text(task.context.state, merge.text):
+                    task.notes.append(
+                        f"rejected a text of {task.model.name} for {len(merge.drop) + 1} entries: it states "
+                        "more or less than these entries, ends sooner, is rejected by a gate, or was erased"
+                    )
+                elif _is_within_limits(task, step) and found.allowance.reserve_all(len(step.changes)):
+                    task.files_left -= len(step.changes)
+                    task.bytes_left -= _count_bytes(step)
+                    yield step
     if uncompared:
         task.notes.append(f"{uncompared} similar entries of {found.scope} were not compared: no turns left")
 

@@ -36,6 +36,7 @@ from muniment.errors import (
     TooLarge,
     ToolError,
 )
+from muniment.events import Progress, track_progress
 from muniment.files import create_file
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import FileChange
@@ -216,7 +217,6 @@ def collect(
     kind: ExportFormat,
     *,
     scope: str | None = None,
-    observe: Callable[[int], None] = lambda _: None,
     check_entry: Callable[[OutgoingEntry], None] = lambda _: None,
     is_path_visible: Callable[[str], bool] = lambda _: True,
 ) -> Outgoing:
@@ -226,7 +226,6 @@ def collect(
         context: the memory; the caller closes it.
         kind: the format of the export.
         scope: the only scope; None: all.
-        observe: called with the number of entries that were read since the last call.
         check_entry: called with each entry before the next one is read; if it raises, the export ends.
         is_path_visible: returns whether the caller may get the entry at a path, or a note about this path.
 
@@ -236,17 +235,19 @@ def collect(
     """
     notes: list[str] = []
     found = []
-    for entry in _iterate_entries(context, scope, notes, is_path_visible):
-        check_entry(entry)
-        found.append(entry)
-        observe(1)
+    with track_progress("exporting", unit="entries") as progress:
+        for entry in _iterate_entries(context, scope, notes, is_path_visible, progress):
+            check_entry(entry)
+            found.append(entry)
     found.sort(key=lambda each: each.path)
     if kind == "jsonl":
         texts = [each for each in found if _is_text(each.data)]
         left = {each.path for each in found} - {each.path for each in texts}
         notes += (f"skipped: {path} (it is not UTF-8 text; export to FILE.tar)" for path in sorted(left))
         found = texts
-    return Outgoing(tuple(found), (*notes, *_find_import_problems(context, found)))
+    with track_progress("checking the export", unit="entries", total=len(found)) as progress:
+        problems = list(_find_import_problems(context, found, progress))
+    return Outgoing(tuple(found), (*notes, *problems))
 
 
 def _is_text(data: bytes) -> bool:
@@ -257,13 +258,16 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _find_import_problems(context: JobContext, entries: list[OutgoingEntry]) -> Iterator[str]:
+def _find_import_problems(
+    context: JobContext, entries: list[OutgoingEntry], progress: Progress
+) -> Iterator[str]:
     """Yield notes about entries that an import with the same policy would reject, withhold or change."""
     policy = grant_readable(context.policy)
     judge = PolicyEvaluator(policy)
     used: Counter[tuple[str, str, str]] = Counter()
     names: dict[str, str] = {}
     for each in entries:
+        progress.done += 1
         path = CanonicalPath(*_split_path(each.path))
         problem = _find_import_problem(each, path, judge, policy)
         other = names.setdefault(fold(each.path), each.path)
@@ -311,7 +315,11 @@ def write(outgoing: Outgoing, file: IO[bytes], kind: ExportFormat) -> None:
 
 
 def _iterate_entries(
-    context: JobContext, scope: str | None, notes: list[str], is_path_visible: Callable[[str], bool]
+    context: JobContext,
+    scope: str | None,
+    notes: list[str],
+    is_path_visible: Callable[[str], bool],
+    progress: Progress,
 ) -> Iterator[OutgoingEntry]:
     judge = PolicyEvaluator(context.policy)
     for name in context.select_scopes(scope):
@@ -325,7 +333,10 @@ def _iterate_entries(
             if is_path_visible(f"{name}/{skipped_file.path}")
         )
         notes += _find_foreign_indexes(context, name, is_path_visible)
-        for row in view.entries():
+        rows = view.entries()
+        progress.total = len(rows) + (progress.total or 0)
+        for row in rows:
+            progress.done += 1
             path = CanonicalPath(name, row.rel)
             if not is_path_visible(path.text):
                 continue

@@ -32,6 +32,7 @@ from muniment.content.entry import Entry
 from muniment.content.expiry import has_ended, is_expired
 from muniment.content.markdown import find_relative_links
 from muniment.content.words import build_comparison_key, extract_features, group_similar
+from muniment.events import track_progress
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
@@ -146,24 +147,30 @@ class Findings:
         facts: defaultdict[str, list[LoadedEntry]] = defaultdict(list)
         expired: list[LoadedEntry] = []
         self.ended_paths: list[str] = []
-        for row in rows:
-            task.budget.check()
-            loaded = load_entry(context, scope, row) if row.readable else None
-            if loaded is None:
-                self.unreadable += not row.readable
-                continue
-            if row.held is not None or not loaded.is_unchanged or not is_visible(self._judge, loaded.path):
-                continue
-            entry = loaded.entry
-            self.broken_links += self._count_broken_links(entry, row.rel)
-            self._bodies[loaded.path.text] = entry.body
-            if is_expired(row.expires, now):
-                expired.append(loaded)
-                continue
-            if has_ended(row.ends, datetime.fromisoformat(now)):
-                self.ended_paths.append(loaded.path.text)
-            if (fact := _build_fact_key(entry)) is not None:
-                facts[fact].append(loaded)
+        with track_progress("reading entries", unit="entries", total=len(rows)) as progress:
+            for row in rows:
+                task.budget.check()
+                progress.done += 1
+                loaded = load_entry(context, scope, row) if row.readable else None
+                if loaded is None:
+                    self.unreadable += not row.readable
+                    continue
+                if (
+                    row.held is not None
+                    or not loaded.is_unchanged
+                    or not is_visible(self._judge, loaded.path)
+                ):
+                    continue
+                entry = loaded.entry
+                self.broken_links += self._count_broken_links(entry, row.rel)
+                self._bodies[loaded.path.text] = entry.body
+                if is_expired(row.expires, now):
+                    expired.append(loaded)
+                    continue
+                if has_ended(row.ends, datetime.fromisoformat(now)):
+                    self.ended_paths.append(loaded.path.text)
+                if (fact := _build_fact_key(entry)) is not None:
+                    facts[fact].append(loaded)
         self.expired_count = len(expired)
         self.allowance = ChangeAllowance(
             self.entries - self.expired_count, context.policy.changes.max_scope_share
@@ -176,7 +183,8 @@ class Findings:
         outdated = list(self._find_outdated(remaining))
         self.duplicate_groups = [*(group for group in groups if group.removable), *outdated]
         self.duplicate_count = sum(len(group) - 1 for group in facts.values())
-        self.similar_groups = list(self._find_similar(_exclude_removable(remaining, outdated)))
+        with track_progress("comparing entries"):
+            self.similar_groups = list(self._find_similar(_exclude_removable(remaining, outdated)))
         # A query to a model may take minutes; do not retain the texts of a whole scope for so long.
         self._bodies = {}
 

@@ -50,7 +50,7 @@ from muniment.content.markdown import build_outline
 from muniment.content.negation import has_denial, is_denied, is_ended
 from muniment.content.words import build_vocabulary, find_significant_words
 from muniment.errors import InvalidContent, JobFailed, MunimentError, StoreConflict
-from muniment.events import span
+from muniment.events import span, track_progress
 from muniment.kernel.change import FileChange
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Scope, Trust
@@ -188,7 +188,11 @@ def forget(
 
     Cost: a check of every file's status, and a read of those that may contain the words.
     """
-    with use_or_create_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
+    with (
+        track_progress("forgetting"),
+        use_or_create_cancel(cancel) as cancelling,
+        span("task", kind=KIND) as task_span,
+    ):
         job = _ForgetJob(request, context, model, cancelling)
         try:
             result = _run_forget(job)

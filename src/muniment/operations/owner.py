@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from muniment.cancelling import Cancel
 from muniment.errors import BadArguments, PathEscape, Refusal
+from muniment.events import track_progress
 from muniment.kernel.decide import Deny, PolicyEvaluator
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
@@ -53,7 +52,6 @@ def rebuild_indexes(
     *,
     dry_run: bool = False,
     cancel: Cancel | None = None,
-    observe: Callable[[int], None] = lambda _: None,
 ) -> IndexResult:
     """Rebuild the index of every scope from its entries, and verify it.
 
@@ -61,7 +59,6 @@ def rebuild_indexes(
         context: the memory; the caller closes it.
         dry_run: only verify the existing indexes; write nothing.
         cancel: cancels the call; an index whose write has started is completed.
-        observe: called once for each rebuilt scope, and once for each verified scope.
 
     Raises:
         ManagedMemoryUnavailable, StoreConflict, QuotaExceeded: an index cannot be written or verified.
@@ -71,12 +68,12 @@ def rebuild_indexes(
     """
     notes, deadline = list[str](), context.start_deadline(cancel)
     for scope in () if dry_run else context.select_scopes(None):
-        notes += rebuild_index(context.state, context.roots[scope], context.policy, deadline)
-        observe(1)
+        with track_progress(f"rebuilding the index of {scope}"):
+            notes += rebuild_index(context.state, context.roots[scope], context.policy, deadline)
     checks = list[IndexCheck]()
     for bound in context.roots.values():
-        checks.append(verify_root_index(context.state, bound, context.policy))
-        observe(1)
+        with track_progress(f"checking the index of {bound.scope}"):
+            checks.append(verify_root_index(context.state, bound, context.policy))
     problems = tuple(problem for check in checks for problem in check.problems)
     if dry_run:
         for bound in context.roots.values():

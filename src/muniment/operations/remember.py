@@ -54,7 +54,7 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.events import span
+from muniment.events import span, track_progress
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import NO_GRANT, Policy, PolicyEvaluator
@@ -121,7 +121,11 @@ def remember(
         observe: called with every tool call.
         witness: called with every message between model and run. It must not raise.
     """
-    with use_or_create_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
+    with (
+        track_progress("remembering"),
+        use_or_create_cancel(cancel) as cancelling,
+        span("task", kind=KIND) as task_span,
+    ):
         job = RememberJob(request, context, model, cancelling, observe, witness)
         try:
             result = _run_remember(job)

@@ -33,7 +33,7 @@ from muniment.errors import (
     UndoOverlap,
     printable,
 )
-from muniment.events import span
+from muniment.events import span, track_progress
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
 from muniment.kernel.names import Scope, Trust
@@ -365,7 +365,7 @@ def undo_task(
         cancel: cancels the call; a commit that has begun to write is completed.
     """
     run = create_run(context, "undo", choose_task_id("undo", None), trust, DECIDED_BY)
-    with span("task", kind="undo") as task_span:
+    with track_progress("undoing"), span("task", kind="undo") as task_span:
         try:
             if trust is Trust.OWNER:
                 task = resolve_task(context, task)

@@ -20,7 +20,7 @@ from functools import partial
 
 from muniment.content.admission import is_text_with_lines_removed
 from muniment.errors import NotFound, PathEscape, PendingReview, StoreConflict, ToolError
-from muniment.events import span
+from muniment.events import span, track_progress
 from muniment.kernel import commit as kernel
 from muniment.kernel.apply import ApplyResult, LockedRoots
 from muniment.kernel.binding import BoundRoot
@@ -163,6 +163,7 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
         lambda scope: get_watcher(state).open_current_view(options.roots[scope], options.policy)
     )
     with (
+        track_progress("checking the change" if options.dry_run else "saving"),
         span("commit", task_id=options.run.task, dry_run=options.dry_run) as trace,
         _open_transaction(parts, options, journal, facts) as tx,
     ):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, StoreConflict, TooLarge, printable
+from muniment.events import track_progress
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import digest
 from muniment.kernel.listing import NameStatus, OpenDirectory
@@ -368,7 +369,9 @@ class Visit:
         self._now_ns = now_ns
         self._save = save
         self._unsaved = 0
+        self._waiting: list[tuple[str, Collection[str] | None]] = []
         self._to_visit: dict[str, None] = {}
+        self._names_listed = 0
         self._unrecorded: list[str] = []
         self._next_id = 0
         self._pending_rows = _PendingRows()
@@ -379,16 +382,19 @@ class Visit:
         Raises:
             StoreConflict: another process wrote rows while this visit committed; earlier commits stay.
         """
-        # A parent directory comes before its children, and may drop them.
-        for path, names in sorted(stale.items()):
-            recorded = self._read_directory(path)
-            if path in self._to_visit or (recorded is None and path):
-                continue
-            if names is None or recorded is None or not self._visit_names(path, recorded, names):
-                self._visit(path, recorded)
-        while self._to_visit:
-            self._visit(self._to_visit.popitem()[0], None)
-        self._flush()
+        with track_progress("reading files", unit="files") as self._progress:
+            # A parent directory comes before its children, and may drop them.
+            self._waiting = sorted(stale.items(), reverse=True)
+            while self._waiting:
+                path, names = self._waiting.pop()
+                recorded = self._read_directory(path)
+                if path in self._to_visit or (recorded is None and path):
+                    continue
+                if names is None or recorded is None or not self._visit_names(path, recorded, names):
+                    self._visit(path, recorded)
+            while self._to_visit:
+                self._visit(self._to_visit.popitem()[0], None)
+            self._flush()
 
     def _visit(self, path: str, recorded: _DirectoryRow | None) -> None:
         with ExitStack() as stack:
@@ -488,7 +494,11 @@ class Visit:
         known: dict[str, tuple[int, Stamp]],
         seen: _DirectoryState,
     ) -> None:
+        self._names_listed += len(listed)
         for item in listed:
+            self._progress.done += 1
+            if self._progress.is_shown and self._progress.total is None:
+                self._progress.total = self._names_listed + self._count_unlisted_names(seen.path, listed)
             rel = join_path(seen.path, item.name)
             if item.kind == "file" and rel in known:
                 number, recorded = known.pop(rel)  # The name has the form of an entry, as when it was read.
@@ -506,6 +516,36 @@ class Visit:
                     self._commit(self._save, seen.path)
         for number, _ in known.values():
             self._remove(number)
+
+    def _count_unlisted_names(self, path: str, listed: Iterable[NameStatus]) -> int:
+        """Return the number of names in the directories that this visit must still list; an estimate.
+
+        Args:
+            path: the current directory.
+            listed: the names in it.
+
+        Cost: lists these directories.
+        """
+        count, unlisted = 0, [*(each for each, _ in self._waiting), *self._to_visit]
+        unlisted += self._find_new_directories(path, listed)
+        while unlisted and count < MAX_NAMES:
+            directory = unlisted.pop()
+            with suppress(MunimentError, OSError), open_directory(self._root, directory) as opened:
+                names = opened.entries()
+                count += len(names)
+                unlisted += self._find_new_directories(directory, names)
+        return count
+
+    def _find_new_directories(self, path: str, listed: Iterable[NameStatus]) -> Iterator[str]:
+        """Yield the directories among the names in the directory `path` that have no row."""
+        for item in listed:
+            if (
+                item.kind == "directory"
+                and classify_name(self._scope, path, item.name, item.kind).is_directory
+            ):
+                below = join_path(path, item.name)
+                if self._read_directory(below) is None:
+                    yield below
 
     def _read(
         self, opened: OpenDirectory, item: NameStatus, number: int, found: Stamp, seen: _DirectoryState

@@ -35,6 +35,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -53,6 +54,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO, Final, Self
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
+from muniment.events import Progress, track_progress
 from muniment.files import CREATE_FLAGS, LIST_FLAGS, PRIVATE, READ_FLAGS, open_descriptor, sync_directory
 from muniment.kernel.apply import lock_roots
 from muniment.kernel.binding import bind
@@ -104,6 +106,7 @@ _HEADER_BYTES: Final = 64
 """Bytes of a database header up to and including `user_version`, which is 0 if it is not a ledger."""
 
 _BLOCK: Final = 1_048_576
+_MEGABYTE: Final = 1_000_000
 
 
 @dataclass(slots=True)
@@ -136,7 +139,6 @@ def back_up(
     *,
     scratch: Path,
     deadline: Deadline,
-    observe: Callable[[int], None] = lambda _: None,
 ) -> BackupSummary:
     """Write a backup of a home. Commits wait until the backup is complete.
 
@@ -147,13 +149,14 @@ def back_up(
             twice.
         file: an empty file that is open for writing.
         scratch: a directory for the temporary copy of the ledger.
-        deadline: the time until which the backup waits for the locks of the roots.
-        observe: called with the number of files read since the last call.
+        deadline: the time until which the backup waits for the locks of the roots. Its token cancels the
+            backup at any time.
 
     Raises:
         ManagedMemoryUnavailable: a root or the state cannot be read or locked; the text states the reason.
         PathEscape: a root was moved meanwhile.
-        DeadlineExceeded, Cancelled: another process did not release the lock of a root in time.
+        DeadlineExceeded: another process did not release the lock of a root in time.
+        Cancelled: the caller cancelled.
         OSError: the file cannot be written.
 
     Cost: reads every file once, while all roots are locked.
@@ -163,13 +166,16 @@ def back_up(
     with TemporaryDirectory(dir=scratch, prefix=SCRATCH_PREFIX) as scratch_folder:
         copy = Path(scratch_folder) / LEDGER_NAME
         with _lock_and_copy(real, outside_roots, deadline, lambda: _copy_ledger(state, copy)) as roots:
-            archive = _Archive(file, observe)
-            archive.add_large(f"state/{LEDGER_NAME}", copy)
-            archive.add_tree(f"state/{KEY_NAME}", state.directory / KEY_NAME)
-            for name in _HOME_MEMBERS:
-                archive.add_tree(f"home/{name}", real / name)
-            for scope, path in outside_roots.items():
-                archive.add_tree(f"{OUTSIDE_FOLDER}/{scope}", path)
+            archive = _write_files(
+                {
+                    f"state/{KEY_NAME}": state.directory / KEY_NAME,
+                    **{f"home/{name}": real / name for name in _HOME_MEMBERS},
+                    **{f"{OUTSIDE_FOLDER}/{scope}": path for scope, path in outside_roots.items()},
+                },
+                copy,
+                file,
+                Deadline(math.inf, deadline.cancel),
+            )
         with closing(sqlite3.connect(copy)) as ledger:
             end = read_copied_head(ledger)  # The live ledger may already have more records.
     manifest = {
@@ -181,6 +187,24 @@ def back_up(
     done = archive.finish(manifest)
     done.head, done.outside = end, tuple(outside_roots)
     return done
+
+
+def _write_files(trees: Mapping[str, Path], ledger: Path, file: IO[bytes], deadline: Deadline) -> _Archive:
+    """Write all files of a backup, and return the archive, which is not finished.
+
+    Args:
+        trees: files and directories, by their names in the backup.
+        ledger: the copy of the ledger.
+        file: an empty file that is open for writing.
+        deadline: ends the work.
+    """
+    total = 1 + sum(len(files) for path in trees.values() for _, _, files in os.walk(os.path.realpath(path)))
+    with track_progress("backing up", unit="files", total=total) as progress:
+        archive = _Archive(file, deadline, progress)
+        archive.add_large(f"state/{LEDGER_NAME}", ledger)
+        for name, path in trees.items():
+            archive.add_tree(name, path)
+    return archive
 
 
 def _is_inside_home(path: Path, real_home: Path) -> bool:
@@ -245,9 +269,9 @@ def _copy_ledger(state: State, path: Path) -> None:
 class _Archive:
     """A backup that is being written to a tar."""
 
-    def __init__(self, file: IO[bytes], observe: Callable[[int], None]) -> None:
+    def __init__(self, file: IO[bytes], deadline: Deadline, progress: Progress) -> None:
         self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115  see `finish`
-        self._observe = observe
+        self._deadline, self._progress = deadline, progress
         self.files: dict[str, tuple[int, str]] = {}
         self._notes: list[str] = []
 
@@ -324,7 +348,8 @@ class _Archive:
         self.files[name] = (size, hashlib.file_digest(file, "sha256").hexdigest())
         file.seek(0)
         self._tar.addfile(member, file)
-        self._observe(1)
+        self._progress.done += 1
+        self._deadline.check()
 
 
 # -- restore -----------------------------------------------------------------------------------------
@@ -336,7 +361,6 @@ def restore(
     *,
     deadline: Deadline,
     check: Callable[[Path], object] = lambda _: None,
-    observe: Callable[[int], None] = lambda _: None,
 ) -> BackupSummary:
     """Restore a home from a backup, after checking that the backup is complete and unchanged.
 
@@ -346,7 +370,6 @@ def restore(
         deadline: the time at which the restore stops.
         check: called with the restored directory before it becomes the home; raises `ConfigInvalid` if the
             home would not work.
-        observe: called with the number of files written since the last call.
 
     Raises:
         ConfigInvalid: the home is not empty, or the file is not a valid backup. The home is unchanged.
@@ -360,8 +383,9 @@ def restore(
     create_private_directory(staging)
     try:
         with _translate_errors(real):
-            manifest, done = _unpack(file, staging, deadline, observe)
-        _rebase_ledger(staging, real, manifest, done, deadline)
+            manifest, done = _unpack(file, staging, deadline)
+        with track_progress("checking the history"):
+            _rebase_ledger(staging, real, manifest, done, deadline)
         with _translate_errors(real):
             _rebind_roots(staging, real, done, deadline)
             check(staging)
@@ -436,16 +460,19 @@ class _Member(ShortHeader):
         return member
 
 
-def _unpack(
-    file: BinaryIO, into: Path, deadline: Deadline, observe: Callable[[int], None]
-) -> tuple[Mapping[str, Any], BackupSummary]:
+def _unpack(file: BinaryIO, into: Path, deadline: Deadline) -> tuple[Mapping[str, Any], BackupSummary]:
     """Write every member of a backup below `into` and check it against the manifest.
 
     Returns:
         The manifest, in which each root has its path in the new home; and a summary.
     """
     found: dict[str, tuple[int, str]] = {}
-    with tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive:
+    begin, end = file.tell(), file.seek(0, os.SEEK_END)
+    file.seek(begin)
+    with (
+        track_progress("restoring", unit="MB", total=(end - begin) // _MEGABYTE) as progress,
+        tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive,
+    ):
         while (member := archive.next()) is not None and member.name != MANIFEST:
             source = None if member.issparse() else archive.extractfile(member)
             if source is None or len(found) >= MAX_FILES:
@@ -457,7 +484,7 @@ def _unpack(
                 # Raised before the file fills a shared disk.
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             found[member.name] = (member.size, _write_member(source, into, member.name, deadline))
-            observe(1)
+            progress.done = (file.tell() - begin) // _MEGABYTE
         content = None if member is None else archive.extractfile(member)
         if member is None or content is None or member.size > MAX_MANIFEST_BYTES:
             raise ValueError("the manifest at the end is missing: the file is truncated")

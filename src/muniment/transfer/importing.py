@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -60,6 +60,7 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
+from muniment.events import track_progress
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
@@ -162,7 +163,6 @@ def import_items(
     context: JobContext,
     *,
     cancel: Cancel | None = None,
-    observe: Callable[[int], None] = lambda _: None,
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> ImportResult:
     """Import items of another memory as entries, and return the outcome of each item.
@@ -175,7 +175,6 @@ def import_items(
         request: the options.
         context: the context of the destination memory; the caller closes it.
         cancel: stops the import before the next item, or before a batch is written.
-        observe: called with the number of items processed since the last call.
         files: the source files by name. The report lists their lines that were not imported.
 
     Cost: per item about 4 ms of CPU, and an fsync of its file.
@@ -184,17 +183,20 @@ def import_items(
     result = ImportResult(request, context.policy.label)
     imported_text = ImportedText()
     try:
-        importer = _Import(request, context, result, cancel, observe, imported_text)
-        for item in items:
-            importer.process(item)
-        importer.finish()
+        with track_progress("importing", unit="items", total=len(items)) as progress:
+            importer = _Import(request, context, result, cancel, imported_text)
+            for item in items:
+                importer.process(item)
+                progress.done += 1
+            importer.finish()
     except MunimentError as error:
         result.error = error
         if not request.dry_run:
             record_result(
                 context, TASK_KIND, choose_task_id(TASK_KIND, None), error, decided_by=RuleWriter.name
             )
-    _report_missing(result, imported_text, files, context)
+    with track_progress("comparing the source with the memory"):
+        _report_missing(result, imported_text, files, context)
     result.seconds = time.monotonic() - started
     return result
 
@@ -225,11 +227,10 @@ class _Import:
         context: JobContext,
         result: ImportResult,
         cancel: Cancel | None,
-        observe: Callable[[int], None],
         imported_text: ImportedText,
     ) -> None:
         self._request, self._context, self._result = request, context, result
-        self._cancel, self._observe, self._imported_text = cancel, observe, imported_text
+        self._cancel, self._imported_text = cancel, imported_text
         chosen = context.select_scopes(None if request.scope in request.scopes_to_create else request.scope)
         self._policy = narrow = context.policy
         if request.format == MUNIMENT_FORMAT:
@@ -254,7 +255,6 @@ class _Import:
         if item.skipped:
             self._result.not_taken.append(report_item(item.name, reason=item.skipped))
             self._imported_text.add_reported(item.name, item.text)
-            self._observe(1)
             return
         try:
             prepared = self._prepare(item)
@@ -262,7 +262,6 @@ class _Import:
             self._reject([item], str(problem))
             return
         if prepared is None:
-            self._observe(1)
             return
         batch = self._batches[prepared.batch_kind]
         batch.append(prepared)
@@ -432,7 +431,6 @@ class _Import:
         present_ids = self._known_texts.find_present_ids(each.identity for each in batch)
         known = [each for each in batch if each.identity in present_ids]
         self._result.known += [report_item(each.item.name) for each in known]
-        self._observe(len(known))
         return [each for each in batch if each.identity not in present_ids]
 
     def _reject_conflicts(self, batch: Sequence[_PreparedItem]) -> None:
@@ -522,13 +520,11 @@ class _Import:
             self._count_text(each.item, each)
             self._result.lowered += each.item.entry is not None and each.trust is not each.item.trust
             self._known_texts.add_imported_path(each.path)
-        self._observe(len(batch))
 
     def _reject(self, items: Sequence[SourceItem], reason: str) -> None:
         self._result.refused += [report_item(each.name, reason=reason) for each in items]
         for each in items:
             self._imported_text.add_reported(each.name, each.text, each.title, each.description, *each.parts)
-        self._observe(len(items))
 
 
 def _build_full_text(item: SourceItem) -> str:

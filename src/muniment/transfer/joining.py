@@ -10,7 +10,7 @@ J3 The memory that the entries come from is not changed. `undo` removes the entr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from muniment.cancelling import Cancel
@@ -34,7 +34,6 @@ def join_entries(
     other: BoundRoot,
     *,
     cancel: Cancel | None = None,
-    observe: Callable[[int], None] = lambda _: None,
 ) -> ImportResult:
     """Copy the entries of another memory into the scope with the same name.
 
@@ -44,7 +43,6 @@ def join_entries(
         context: the context of the destination memory; the caller closes it.
         other: the root of the memory to copy from; the caller closes it.
         cancel: as in `import_items`.
-        observe: as in `import_items`.
 
     Returns:
         The outcome of each entry. Its notes list the files of the other memory that are not entries.
@@ -55,7 +53,7 @@ def join_entries(
     unreadable: list[SourceItem] = []
     items = list(_list_items(context, source, other, unreadable))
     request = ImportRequest("muniment", Trust.OWNER, other.scope)
-    result = import_items([*items, *unreadable], request, context, cancel=cancel, observe=observe)
+    result = import_items([*items, *unreadable], request, context, cancel=cancel)
     odd = open_view(source.state, other, source.policy).list_odd_names()
     result.notes += [f"skipped {other.scope}/{each.path}: {each.reason}" for each in odd]
     return result

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from muniment.errors import ConfigInvalid, printable
+from muniment.events import track_progress
 from muniment.files import FOLLOW_FLAGS, LIST_FLAGS, READ_FLAGS, open_descriptor
 from muniment.transfer.backup import ShortHeader
 from muniment.transfer.formats import FORMATS, SourceItem, detect_format
@@ -187,6 +188,7 @@ def read_source(path: Path, requested_format: str) -> ReadSource:
     skipped: list[SourceItem] = []
     files: dict[str, bytes] = {}
     with ExitStack() as stack:
+        stack.enter_context(track_progress("reading the source"))
         documents = _filter_readable(_limit_files(_open_documents(path, stack)), skipped)
         first: list[SourceFile] = list(islice(documents, _PEEK_DOCUMENTS))
         if not first:
