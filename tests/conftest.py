@@ -133,12 +133,12 @@ def _template_ledger(request, tmp_path_factory):
         return
     from muniment.store import state
 
-    def open_ledger(path, *args):
-        if not args and not path.exists():
+    def open_ledger(path, *args, **more):
+        if not args and not more and not path.exists():
             new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.write(new, made)
             os.close(new)
-        return real(path, *args)
+        return real(path, *args, **more)
 
     real, template = state.open_ledger, tmp_path_factory.mktemp("prepared") / state.LEDGER_NAME
     real(template).close()

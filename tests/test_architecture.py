@@ -357,6 +357,7 @@ MAY_OPEN = {
             "os.open",
             "os.fdopen",
             "os.listdir",
+            "os.walk",
             "tarfile.open",
             "shutil.rmtree",
             "home.iterdir",

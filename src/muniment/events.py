@@ -318,7 +318,7 @@ class Progress:
 
     Attributes:
         doing: the work, such as `importing`.
-        unit: the plural of what is counted, such as `files`; empty: nothing is counted.
+        unit: the plural of what is counted, such as `files`; empty: `doing` names it, or nothing is counted.
         total: the number of units; None: unknown.
         done: the number of finished units.
         detail: more about the current state; empty: nothing.

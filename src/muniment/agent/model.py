@@ -345,7 +345,7 @@ class Budget:
         tokens = sum(
             (each.usage.input_tokens or 0) + (each.usage.output_tokens or 0) for each in self.timeline
         )
-        spent = f", {tokens:,} tokens".replace(",", " ") if tokens else ""
+        spent = f", {tokens:_} tokens".replace("_", " ") if tokens else ""
         return f"turn {self.turns} of {self.turns + self.turns_left}{spent}"
 
     @contextmanager

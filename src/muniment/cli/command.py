@@ -150,9 +150,7 @@ def command(
             prefix = failure_prefix if isinstance(failure_prefix, str) else failure_prefix(given)
             configure_logging()
             try:
-                with show_progress():
-                    result = function(**given)
-                return _print_result(result, as_json=as_json, prefix=prefix)
+                return _run_and_print(function, given, as_json=as_json, prefix=prefix)
             except MunimentError as error:
                 failure = error
             except KeyboardInterrupt:
@@ -182,7 +180,11 @@ def _apply_color(choice: str | None) -> None:
         choose_color(choice)
 
 
-def _print_result(result: Report | int | None, *, as_json: bool, prefix: str) -> int:
+def _run_and_print(
+    function: Callable[..., Report | int | None], given: Mapping[str, Any], *, as_json: bool, prefix: str
+) -> int:
+    with show_progress():
+        result = function(**given)
     if isinstance(result, Report):
         return result.emit(as_json=as_json, default_prefix=prefix)
     return result or 0

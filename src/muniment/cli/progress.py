@@ -70,7 +70,7 @@ class ProgressDisplay:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._is_drawn = False
+        self._line = ""
 
     def begin(self, progress: Progress) -> None:
         """Show `progress` from now on, if it takes long enough."""
@@ -85,7 +85,7 @@ class ProgressDisplay:
             self._works.remove(progress)
         if self._lock.acquire(timeout=_LOCK_SECONDS):
             try:
-                if self._is_drawn and not any(each.is_shown for each in self._works):
+                if self._line and not any(each.is_shown for each in self._works):
                     self._write("")
             finally:
                 self._lock.release()
@@ -95,7 +95,7 @@ class ProgressDisplay:
         self._closed.set()
         if self._thread is not None:
             self._thread.join(_LOCK_SECONDS)
-        if self._is_drawn:
+        if self._line:
             self._write("")
 
     def draw(self) -> None:
@@ -127,11 +127,13 @@ class ProgressDisplay:
 
     def _write(self, line: str) -> None:
         """Replace the line, unless the terminal accepts no output now."""
+        if line == self._line:
+            return
         with suppress(OSError, ValueError):
             _, writable, _ = select.select([], [self._terminal], [], 0)
             if writable:
                 os.write(self._terminal, f"{_CLEAR_LINE}{line}".encode())
-                self._is_drawn = bool(line)
+                self._line = line
 
 
 def format_line(works: list[Progress], now: float, columns: int) -> str:
@@ -157,10 +159,10 @@ def _describe(progress: Progress, now: float) -> str:
 
 
 def _format_count(progress: Progress) -> str:
-    if not progress.unit or (progress.total is None and not progress.done):
+    if progress.total is None and not progress.done:
         return ""
     total = "" if progress.total is None else f" of {_group_digits(progress.total)}"
-    return f"{_group_digits(progress.done)}{total} {progress.unit}"
+    return f"{_group_digits(progress.done)}{total} {progress.unit}".rstrip()
 
 
 def _format_time(progress: Progress, now: float) -> str:
@@ -179,4 +181,4 @@ def _format_seconds(seconds: float) -> str:
 
 def _group_digits(number: int) -> str:
     """Return a number with a space between each three digits."""
-    return f"{number:,}".replace(",", " ")
+    return f"{number:_}".replace("_", " ")

@@ -47,13 +47,13 @@ from muniment.content.provenance import consists_of
 from muniment.content.titles import derive_title
 from muniment.content.words import STOP_WORDS, build_comparison_key, extract_features
 from muniment.errors import MunimentError, StoreConflict, ToolError
-from muniment.events import span, track_progress
+from muniment.events import track_progress
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.operations.findings import DuplicateGroup, Findings
-from muniment.operations.job import Job, determine_status, log_end, log_retry_or_raise, use_or_create_cancel
+from muniment.operations.job import Job, determine_status, log_end, log_retry_or_raise, start_task
 from muniment.operations.job_context import JobContext, LoadedEntry
 from muniment.operations.naming import choose_path, is_name_generated
 from muniment.operations.removals import (
@@ -137,12 +137,8 @@ def dream(
 
     Cost: about half a second for a thousand entries, without the time of the model.
     """
-    with (
-        track_progress("tidying"),
-        use_or_create_cancel(cancel) as cancelling,
-        span("task", kind=KIND) as task_span,
-    ):
-        job = _DreamJob(request, context, model, cancelling)
+    with start_task(KIND, "tidying", cancel) as (used_cancel, task_span):
+        job = _DreamJob(request, context, model, used_cancel)
         try:
             result = _run_dream(job)
         except (MunimentError, ModelError) as problem:

@@ -32,7 +32,7 @@ from muniment.content.entry import Entry
 from muniment.content.expiry import has_ended, is_expired
 from muniment.content.markdown import find_relative_links
 from muniment.content.words import build_comparison_key, extract_features, group_similar
-from muniment.events import track_progress
+from muniment.events import Progress, track_progress
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
@@ -147,7 +147,7 @@ class Findings:
         facts: defaultdict[str, list[LoadedEntry]] = defaultdict(list)
         expired: list[LoadedEntry] = []
         self.ended_paths: list[str] = []
-        with track_progress("reading entries", unit="entries", total=len(rows)) as progress:
+        with track_progress("reading entries", total=len(rows)) as progress:
             for row in rows:
                 task.budget.check()
                 progress.done += 1
@@ -180,10 +180,11 @@ class Findings:
         )
         groups = [self._choose_survivor(group) for group in facts.values()]
         remaining = _exclude_removable(chain.from_iterable(facts.values()), groups)
-        outdated = list(self._find_outdated(remaining))
+        with track_progress("finding outdated entries") as progress:
+            outdated = list(self._find_outdated(remaining, progress))
         self.duplicate_groups = [*(group for group in groups if group.removable), *outdated]
         self.duplicate_count = sum(len(group) - 1 for group in facts.values())
-        with track_progress("comparing entries"):
+        with track_progress("finding similar entries"):
             self.similar_groups = list(self._find_similar(_exclude_removable(remaining, outdated)))
         # A query to a model may take minutes; do not retain the texts of a whole scope for so long.
         self._bodies = {}
@@ -224,7 +225,9 @@ class Findings:
             return 1
         return 2 if read_entry_id(loaded.entry) else 3
 
-    def _find_outdated(self, loaded_entries: Sequence[LoadedEntry]) -> Iterator[DuplicateGroup]:
+    def _find_outdated(
+        self, loaded_entries: Sequence[LoadedEntry], progress: Progress
+    ) -> Iterator[DuplicateGroup]:
         """Yield groups of outdated entries, each with the later entry that replaces them (rule D5)."""
         candidates = [
             each
@@ -237,7 +240,9 @@ class Findings:
             for word in words_by_path[each.path]:
                 entries_by_word[word].append(each)
         removed_paths: set[CanonicalPath] = set()
+        progress.total = len(candidates)
         for new in sorted(candidates, key=lambda each: (each.written_at, each.path), reverse=True):
+            progress.done += 1
             body = self._bodies[new.path.text]
             if new.path in removed_paths or not states_change(body):
                 continue

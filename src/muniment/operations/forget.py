@@ -50,7 +50,6 @@ from muniment.content.markdown import build_outline
 from muniment.content.negation import has_denial, is_denied, is_ended
 from muniment.content.words import build_vocabulary, find_significant_words
 from muniment.errors import InvalidContent, JobFailed, MunimentError, StoreConflict
-from muniment.events import span, track_progress
 from muniment.kernel.change import FileChange
 from muniment.kernel.decide import PolicyEvaluator
 from muniment.kernel.names import Scope, Trust
@@ -62,7 +61,7 @@ from muniment.operations.job import (
     determine_status,
     log_end,
     log_retry_or_raise,
-    use_or_create_cancel,
+    start_task,
 )
 from muniment.operations.job_context import (
     JobContext,
@@ -188,12 +187,8 @@ def forget(
 
     Cost: a check of every file's status, and a read of those that may contain the words.
     """
-    with (
-        track_progress("forgetting"),
-        use_or_create_cancel(cancel) as cancelling,
-        span("task", kind=KIND) as task_span,
-    ):
-        job = _ForgetJob(request, context, model, cancelling)
+    with start_task(KIND, "forgetting", cancel) as (used_cancel, task_span):
+        job = _ForgetJob(request, context, model, used_cancel)
         try:
             result = _run_forget(job)
         except (MunimentError, ModelError) as problem:

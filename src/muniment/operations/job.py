@@ -8,15 +8,15 @@ K3  All attempts of a task share one deadline and one budget, which start with t
 K4  If another process wrote the same files before the commit, the task is retried once, if the policy allows
     it.
 
-A job is a function that reads from top to bottom (`remember`, `forget`, `dream`). It opens a span, creates a
-`Job`, checks for an earlier commit of the task, does its work, and logs the end (`log_end`).
+A job is a function that reads from top to bottom (`remember`, `forget`, `dream`). It starts the task, creates
+a `Job`, checks for an earlier commit of the task, does its work, and logs the end (`log_end`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -201,9 +201,21 @@ class Job:
         return error
 
 
-def use_or_create_cancel(cancel: Cancel | None) -> AbstractContextManager[Cancel]:
-    """Return a context manager that returns `cancel`, or a new `Cancel` object if it is None."""
-    return Cancel() if cancel is None else nullcontext(cancel)
+@contextmanager
+def start_task(kind: str, doing: str, cancel: Cancel | None) -> Iterator[tuple[Cancel, Span]]:
+    """Yield what a task needs from its start to its end: a token that cancels it, and its tracing span.
+
+    Args:
+        kind: the name of the job.
+        doing: the work, as in `events.Progress`.
+        cancel: the token of the caller; None: create one.
+    """
+    with (
+        Cancel() if cancel is None else nullcontext(cancel) as used_cancel,
+        events.span("task", kind=kind) as task_span,
+        events.track_progress(doing),
+    ):
+        yield used_cancel, task_span
 
 
 def log_end(kind: str, result: JobResult | UndoResult, task_span: Span, **fields: object) -> None:

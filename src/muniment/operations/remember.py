@@ -54,7 +54,6 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.events import span, track_progress
 from muniment.kernel.cancel import Deadline
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import NO_GRANT, Policy, PolicyEvaluator
@@ -70,7 +69,7 @@ from muniment.operations.job import (
     determine_status,
     log_end,
     log_retry_or_raise,
-    use_or_create_cancel,
+    start_task,
 )
 from muniment.operations.job_context import JobContext
 from muniment.operations.labels import FactLabels
@@ -121,12 +120,8 @@ def remember(
         observe: called with every tool call.
         witness: called with every message between model and run. It must not raise.
     """
-    with (
-        track_progress("remembering"),
-        use_or_create_cancel(cancel) as cancelling,
-        span("task", kind=KIND) as task_span,
-    ):
-        job = RememberJob(request, context, model, cancelling, observe, witness)
+    with start_task(KIND, "remembering", cancel) as (used_cancel, task_span):
+        job = RememberJob(request, context, model, used_cancel, observe, witness)
         try:
             result = _run_remember(job)
         except (MunimentError, ModelError) as problem:

@@ -14,7 +14,7 @@ Catalog and indexes are updated last. They can be rebuilt, so a problem with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -163,7 +163,6 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
         lambda scope: get_watcher(state).open_current_view(options.roots[scope], options.policy)
     )
     with (
-        track_progress("checking the change" if options.dry_run else "saving"),
         span("commit", task_id=options.run.task, dry_run=options.dry_run) as trace,
         _open_transaction(parts, options, journal, facts) as tx,
     ):
@@ -194,18 +193,23 @@ def commit(parts: Sequence[ChangeSet], options: CommitOptions) -> CommitResult:
     return result
 
 
+@contextmanager
 def _open_transaction(
     parts: Sequence[ChangeSet], options: CommitOptions, journal: LedgerJournal, root_info: CatalogRootInfo
-) -> AbstractContextManager[kernel.CommitTransaction]:
-    return kernel.transaction(
-        parts,
-        policy=options.policy,
-        roots=options.roots,
-        journal=journal,
-        gates=build_gates(options.state, options.policy, options.roots),
-        root_info=root_info,
-        deadline=options.deadline,
-    )
+) -> Iterator[kernel.CommitTransaction]:
+    with (
+        track_progress("checking the change" if options.dry_run else "saving"),
+        kernel.transaction(
+            parts,
+            policy=options.policy,
+            roots=options.roots,
+            journal=journal,
+            gates=build_gates(options.state, options.policy, options.roots),
+            root_info=root_info,
+            deadline=options.deadline,
+        ) as tx,
+    ):
+        yield tx
 
 
 def _assign_final_names(

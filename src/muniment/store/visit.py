@@ -382,7 +382,7 @@ class Visit:
         Raises:
             StoreConflict: another process wrote rows while this visit committed; earlier commits stay.
         """
-        with track_progress("reading files", unit="files") as self._progress:
+        with track_progress("reading files") as self._progress:
             # A parent directory comes before its children, and may drop them.
             self._waiting = sorted(stale.items(), reverse=True)
             while self._waiting:
@@ -526,14 +526,17 @@ class Visit:
 
         Cost: lists these directories.
         """
-        count, unlisted = 0, [*(each for each, _ in self._waiting), *self._to_visit]
+        unlisted = [*(each for each, _ in self._waiting), *self._to_visit]
         unlisted += self._find_new_directories(path, listed)
+        count, counted = 0, set[str]()
         while unlisted and count < MAX_NAMES:
             directory = unlisted.pop()
-            with suppress(MunimentError, OSError), open_directory(self._root, directory) as opened:
-                names = opened.entries()
-                count += len(names)
-                unlisted += self._find_new_directories(directory, names)
+            if directory not in counted:
+                counted.add(directory)
+                with suppress(MunimentError, OSError), open_directory(self._root, directory) as opened:
+                    names = opened.entries()
+                    count += len(names)
+                    unlisted += self._find_new_directories(directory, names)
         return count
 
     def _find_new_directories(self, path: str, listed: Iterable[NameStatus]) -> Iterator[str]:

@@ -198,13 +198,18 @@ def _write_files(trees: Mapping[str, Path], ledger: Path, file: IO[bytes], deadl
         file: an empty file that is open for writing.
         deadline: ends the work.
     """
-    total = 1 + sum(len(files) for path in trees.values() for _, _, files in os.walk(os.path.realpath(path)))
+    total = 1 + sum(map(_count_files, trees.values()))
     with track_progress("backing up", unit="files", total=total) as progress:
         archive = _Archive(file, deadline, progress)
         archive.add_large(f"state/{LEDGER_NAME}", ledger)
         for name, path in trees.items():
             archive.add_tree(name, path)
     return archive
+
+
+def _count_files(path: Path) -> int:
+    """Return the number of files in a directory; 1 if the path is a file, 0 if it is missing."""
+    return int(path.is_file()) or sum(len(files) for _, _, files in os.walk(os.path.realpath(path)))
 
 
 def _is_inside_home(path: Path, real_home: Path) -> bool:

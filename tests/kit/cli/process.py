@@ -12,11 +12,13 @@ from kit.locations import REPOSITORY
 SECONDS = 40
 
 
-def launch(base, *arguments, **environment):
-    """Start `muniment` with its streams as pipes, without waiting."""
+PIPES = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+
+
+def launch(base, *arguments, popen_options=PIPES, **environment):
+    """Start `muniment` without waiting, by default with its streams as pipes."""
     command, directory, variables = build_command(base, *arguments)
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, cwd=directory, env={**variables, **environment}, **streams)
+    return subprocess.Popen(command, cwd=directory, env={**variables, **environment}, **popen_options)
 
 
 def build_command(base, *arguments):

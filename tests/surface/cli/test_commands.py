@@ -18,14 +18,12 @@ from kit.model_stub import URL, install_model_stub
 from kit.policy.files import format_rule, write_policy
 from muniment import api
 from muniment.agent.model import ModelError
-from muniment.agent.runner import ToolDecision
 from muniment.cli import entry
 from muniment.cli import remember as command
 from muniment.errors import WorkerLost
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 from muniment.operations import owner, visibility
-from muniment.sandbox.tools.calls import Outcome
 from muniment.store.index_plan import IndexCheck
 from muniment.testing.scripted_models import ScriptedModel, make_call, reply_with_calls, reply_with_text
 
@@ -243,19 +241,6 @@ def test_output_escapes_model_and_setting_values(cli, roots, home, tmp_path, mon
         result = replace(memory.remember(f"{FACT}s"), decided_by="m\nsaved (new): \x1b[2J\ue000")
     lines = list(command._format_result(result, FACT, (), verbose=True))
     assert [each for each in lines if each.startswith("  decided by m saved (new): [2J\\u{e000}, ")]
-
-
-def test_progress_is_only_on_terminal_and_hides_unknown_tools(monkeypatch, capsys):
-    printed, messages = [], []
-    for is_terminal in (False, True):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
-        with command._show_progress() as observe:
-            observe(ToolDecision(1, "\x1b[2Jgrep", Outcome("allow", None, CANARY)))
-        printed.append(capsys.readouterr().err)
-    assert (printed[0], bool(printed[1]), CANARY in printed[1]) == ("", True, False)
-    for tool in ("\x1b[2Jgrep" + CANARY, "grep"):
-        command._create_observer(messages.append)(ToolDecision(2, tool, Outcome("deny", "refused", CANARY)))
-    assert messages == ["turn 2: unknown tool deny", "turn 2: grep deny"]
 
 
 def test_events_go_to_stderr_only_if_log_level_is_set(cli):
