@@ -14,7 +14,7 @@ PAGE = REPOSITORY / "docs" / "messages.md"
 COMMAND = "PYTHONPATH=tests python -m kit.messages_page"
 PROMPTS = ("agent/", "integrations/", "recall/subagent.py")
 """Where texts for models are written."""
-OUTPUTS = {"echo", "print", "write_line", "log_message"}
+OUTPUTS = {"echo", "print", "write_line", "log_message", "track_progress"}
 TEMPLATES = ("server/page/templates/*.html", "server/page/static/*.js")
 HEAD = f"""# Messages
 

@@ -340,13 +340,10 @@ class Budget:
         self.calls_left -= 1
         return True
 
-    def describe_turn(self) -> str:
-        """Return the number of this turn, and the tokens of the finished turns, in words for a user."""
-        tokens = sum(
-            (each.usage.input_tokens or 0) + (each.usage.output_tokens or 0) for each in self.timeline
-        )
-        spent = f", {tokens:_} tokens".replace("_", " ") if tokens else ""
-        return f"turn {self.turns} of {self.turns + self.turns_left}{spent}"
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the finished turns, as the model's server counted them."""
+        return sum(each.usage.input_tokens + each.usage.output_tokens for each in self.timeline)
 
     @contextmanager
     def record_turn(self) -> Iterator[list[Usage]]:
@@ -405,8 +402,12 @@ def query_model(
     )
     try:
         with track_progress(
-            "asking the model", detail=budget.describe_turn(), started_at=time.monotonic() - budget.seconds
-        ):
+            "asking the model",
+            unit="tokens",
+            detail=f"turn {budget.turns} of {budget.turns + budget.turns_left}",
+            started_at=time.monotonic() - budget.seconds,
+        ) as progress:
+            progress.done = budget.tokens
             reply = model.respond(request)
         texts = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
     except (ModelError, MunimentError):

@@ -154,7 +154,7 @@ def format_line(works: list[Progress], now: float, columns: int) -> str:
 
 
 def _describe(progress: Progress, now: float) -> str:
-    parts = [_format_count(progress), progress.detail, _format_time(progress, now)]
+    parts = [progress.detail, _format_count(progress), _format_time(progress, now)]
     return f"{progress.doing}: {', '.join(filter(None, parts))}"
 
 

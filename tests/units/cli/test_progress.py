@@ -64,7 +64,7 @@ def read_screen(terminal):
         (make_progress("reading files", "", done=12, total=24), "reading files: 12 of 24, about 10 s left"),
         (make_progress("saving", "", seconds=240), "saving: 4 min"),
         (
-            make_progress("asking the model", "", detail="turn 2 of 6, 1 840 tokens"),
+            make_progress("asking the model", "tokens", done=1_840, detail="turn 2 of 6"),
             "asking the model: turn 2 of 6, 1 840 tokens, 10 s",
         ),
     ],
