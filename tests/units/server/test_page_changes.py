@@ -74,6 +74,15 @@ def test_steps_of_unknown_text_are_never_merged():
     assert [each.kind for each in merge_steps(steps)] == ["removed", "new"]
 
 
+def test_copies_with_one_handle_are_never_merged():
+    steps = (
+        step("1", "user/a.md", "removed", handle="h4ndl"),
+        step("1", "user/b.md", "removed", handle="h4ndl"),
+        step("1", "user/c.md", "new", handle="h4ndl"),
+    )
+    assert [each.kind for each in merge_steps(steps)] == ["removed", "removed", "new"]
+
+
 def test_changed_fact_has_old_and_new_title():
     (changed,) = merge_steps([step("1", "user/a.md", "changed", "New", previous_title="Old")])
     assert (changed.kind, changed.old, changed.new, changed.title) == ("changed", "Old", "New", "New")

@@ -12,6 +12,7 @@ Separate from `views`, which reads the memory: this module decides what a list s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -108,7 +109,8 @@ def list_task_items(
 def merge_steps(steps: Sequence[CommittedStep]) -> Iterator[FactChange]:
     """Yield the changes of one task (rule C1 in the module docstring)."""
     removed = {each.handle: each for each in steps if each.kind == "removed" and each.handle}
-    renamed = {each.handle for each in steps if each.kind == "new"} & {*removed}
+    counts = Counter((each.kind, each.handle) for each in steps)  # Copies of a file have the same handle.
+    renamed = {each for each in removed if counts["removed", each] == counts["new", each] == 1}
     for each in steps:
         if each.kind == "new" and each.handle in renamed:
             old = removed[each.handle]
