@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -21,15 +21,21 @@ from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError, printabl
 from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
+    from muniment.operations.fact_changes import FactChange
     from muniment.operations.job_context import JobContext
     from muniment.types import CommittedStep, Origin
 
 DEFAULT_LIMIT: Final = 20
 """Number of changes in the text output; `--json` prints as many as one result may have."""
 
-_SIGNS: Final = {"new": "+", "changed": "~", "removed": "-"}
+_SIGNS: Final = {"new": "+", "changed": "~", "moved": "~", "removed": "-"}
 _ORDINARY_TASKS: Final = {"new": "remember", "changed": "remember", "removed": "forget"}
-_UNDO_VERBS: Final = {"new": "restored", "changed": "changed back", "removed": "removed"}
+_UNDO_VERBS: Final = {
+    "new": "restored",
+    "changed": "changed back",
+    "moved": "moved back",
+    "removed": "removed",
+}
 _MAX_DIFF_LINES: Final = 12
 """Maximum number of changes, and of lines of one text, in the preview of an undo."""
 
@@ -76,14 +82,14 @@ def history(
             context, path or scope or "", maximum if where["json"] else 2 * maximum + 2, start
         )
         is_edited = path.endswith(FILE_SUFFIX) and _is_edited_by_hand(context, path)
-    changes = merge_renames(steps)
+    changes = list_changes(steps)
     remarks = [clean_foreign_line(f"{path} {STATE_TEXTS['edited']}")] if is_edited else []
     if not changes:
         remarks.append("no changes were committed yet" if since is None else f"no changes since {since}")
     elif len(changes) > maximum:
         remarks.append(f"only the newest {maximum} are listed; for more, use --limit")
     document = {"steps": [asdict(step) for step in steps], "complete": len(steps) < maximum}
-    lines = format_facts(create_step_line(each, verbose=verbose) for each in changes[:maximum])
+    lines = format_facts(create_change_line(*each, verbose=verbose) for each in changes[:maximum])
     return Report(document | ({"edited_by_hand": True} if is_edited else {}), lines, remarks=remarks)
 
 
@@ -137,40 +143,35 @@ def parse_start(text: str, now: datetime) -> str:
         ) from None
 
 
-def merge_renames(steps: Sequence[CommittedStep]) -> list[CommittedStep]:
-    """Return steps in which a rename is one changed entry, instead of a removed and a new one."""
-    removed = {(each.task, each.handle): each for each in steps if each.kind == "removed" and each.handle}
-    created = {(each.task, each.handle) for each in steps if each.kind == "new" and each.handle}
-    merged = []
-    for each in steps:
-        key = each.task, each.handle
-        if each.kind == "removed" and key in created:
-            continue
-        if each.kind == "new" and key in removed:
-            merged.append(replace(each, kind="changed", previous_title=removed[key].title))
-        else:
-            merged.append(each)
-    return merged
+def list_changes(steps: Iterable[CommittedStep]) -> list[tuple[CommittedStep, FactChange]]:
+    """Return the changes of facts, each with a step of its task; the steps of a task follow each other."""
+    from muniment.operations.fact_changes import merge_steps
+
+    tasks = [tuple(group) for _, group in groupby(steps, key=lambda step: step.task)]
+    return [(task[0], change) for task in tasks for change in merge_steps(task)]
 
 
-def create_step_line(step: CommittedStep, *, verbose: bool = False) -> FactLine:
-    """Return the fact that shows a step; its handle is the handle of the task."""
-    text = step.title or ("(erased)" if step.is_erased else step.path)
-    if step.previous_title not in {"", text}:
-        text = f"{step.previous_title} → {text}"
-    label = "" if step.asked == _ORDINARY_TASKS[step.kind] else step.asked
+def create_change_line(step: CommittedStep, change: FactChange, *, verbose: bool = False) -> FactLine:
+    """Return the line that shows a change; its handle is the handle of the task."""
+    is_known = bool(change.new or change.old)
+    text = change.title if is_known else "(erased)" if step.is_erased else change.path
+    if change.old and change.new and change.old != change.new:
+        text = f"{change.old} → {change.new}"
+    label = "" if step.asked == _ORDINARY_TASKS.get(change.kind) else step.asked
+    if change.kind == "moved":
+        label = f"moved from {format_place(change.previous_path)}"
     if verbose:
         undone = f" of {step.undoes}" if step.undoes else ""
         label = f"{step.asked}{undone}, by {step.decided_by}, policy {step.policy}, task {step.task}"
     return FactLine(
         text,
         step.at,
-        format_place(step.path),
-        "" if step.trust is None else str(step.trust),
+        format_place(change.path),
+        "" if change.trust is None else str(change.trust),
         step.task_handle,
         label,
-        _SIGNS[step.kind],
-        step.path if verbose else "",
+        _SIGNS[change.kind],
+        change.path if verbose else "",
     )
 
 
@@ -303,7 +304,7 @@ def _list_tasks(where: MemoryFlags) -> Report:
     from muniment.operations.undoable import list_undoable
 
     with open_command_context(where) as context:
-        tasks = [merge_renames(steps) for steps in islice(list_undoable(context), DEFAULT_LIMIT)]
+        tasks = [*islice(list_undoable(context), DEFAULT_LIMIT)]
     document = {"tasks": [[asdict(step) for step in steps] for steps in tasks]}
     remarks = [] if tasks else ["no change is left to undo"]
     return Report(document, format_facts(map(_summarize_task, tasks)), remarks=remarks)
@@ -311,7 +312,8 @@ def _list_tasks(where: MemoryFlags) -> Report:
 
 def _summarize_task(steps: Sequence[CommittedStep]) -> FactLine:
     """Return one line for a task: its first change, and the number of the others."""
-    line, others = create_step_line(steps[0]), len(steps) - 1
+    changes = list_changes(steps)
+    line, others = create_change_line(*changes[0]), len(changes) - 1
     return replace(line, text=f"{line.text}, and {others} more") if others else line
 
 
@@ -343,37 +345,40 @@ def _preview_undo(context: JobContext, steps: Sequence[CommittedStep]) -> Iterat
     """Yield the lines that show what the undo of a task would change."""
     from muniment.operations.undoable import diff_undo
 
-    changes = merge_renames(steps)
-    first = create_step_line(changes[0])
-    count = f"{len(changes)} {'change' if len(changes) == 1 else 'changes'} by {changes[0].asked}"
-    yield from format_facts([FactLine(count, first.at, handle=first.handle)])
-    for each in changes[:_MAX_DIFF_LINES]:
-        yield from format_facts(_reverse_step(each))
-        if each.kind == "changed" and each.previous_title in {"", each.title}:
-            yield from (f"  {line}" for line in islice(diff_undo(context, each), _MAX_DIFF_LINES))
+    changes, first = list_changes(steps), steps[0]
+    count = f"{len(changes)} {'change' if len(changes) == 1 else 'changes'} by {first.asked}"
+    yield from format_facts([FactLine(count, first.at, handle=first.task_handle)])
+    for step, change in changes[:_MAX_DIFF_LINES]:
+        yield from format_facts(_reverse_change(change))
+        if change.kind == "changed" and change.old in {"", change.new}:
+            lines = diff_undo(context, replace(step, path=change.path))
+            yield from (f"  {line}" for line in islice(lines, _MAX_DIFF_LINES))
     if len(changes) > _MAX_DIFF_LINES:
-        yield f"and {len(changes) - _MAX_DIFF_LINES} more; to list them: muniment history {first.handle}"
+        hint = f"to list them: muniment history {first.task_handle}"
+        yield f"and {len(changes) - _MAX_DIFF_LINES} more; {hint}"
 
 
-def _reverse_step(step: CommittedStep) -> Iterator[FactLine]:
-    """Yield the facts that an undo removes and restores."""
-    place, title = format_place(step.path), step.title or step.path
-    if step.kind == "removed":
-        yield FactLine(title, place=place, handle=step.handle, sign="+")
-    elif step.kind == "new":
-        yield FactLine(title, place=place, handle=step.handle, sign="-")
-    elif step.previous_title in {"", step.title}:
-        yield FactLine(title, place=place, handle=step.handle, sign="~")
+def _reverse_change(change: FactChange) -> Iterator[FactLine]:
+    """Yield the facts that the undo of a change removes and restores."""
+    place, handle = format_place(change.path), change.handle
+    if change.kind == "moved":
+        to = format_place(change.previous_path)
+        yield FactLine(change.title, place=place, handle=handle, sign="~", label=f"back to {to}")
+    elif change.kind == "changed" and change.old in {"", change.new}:
+        yield FactLine(change.title, place=place, handle=handle, sign="~")
     else:
-        yield FactLine(title, place=place, handle=step.handle, sign="-")
-        yield FactLine(step.previous_title, place=place, handle=step.handle, sign="+")
+        if change.kind != "removed":
+            yield FactLine(change.new or change.path, place=place, handle=handle, sign="-")
+        if change.kind != "new":
+            yield FactLine(change.old or change.path, place=place, handle=handle, sign="+")
 
 
 def _format_undo(steps: Iterable[CommittedStep], word: str) -> Iterator[str]:
     """Yield one line for each entry that an undo changed."""
-    for each in merge_renames(tuple(steps)):
-        verb = f"{_UNDO_VERBS[each.kind]} "
-        if each.kind == "changed" and each.previous_title not in {"", each.title}:
-            verb = f"{quote_fact(each.previous_title)} → "
-        text = describe_fact(each.title, each.path, each.handle)
-        yield from wrap_words(f"{word}: {verb}{text}", indent=2)
+    for _, change in list_changes(steps):
+        verb = f"{_UNDO_VERBS[change.kind]} "
+        if change.kind == "changed" and change.old not in {"", change.new}:
+            verb = f"{quote_fact(change.old)} → "
+        yield from wrap_words(
+            f"{word}: {verb}{describe_fact(change.title, change.path, change.handle)}", indent=2
+        )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
@@ -149,7 +149,7 @@ def _list_missing_scopes(context: JobContext, settings: Settings, workspace: Pat
 
 def _list_imported(result: ImportResult, context: JobContext) -> list[FactLine]:
     """Return the first facts of an import, for a terminal, and a line with the number of the others."""
-    from muniment.cli.history import create_step_line
+    from muniment.cli.history import create_change_line, list_changes
     from muniment.operations.undoable import load_task_steps
 
     if result.request.dry_run:
@@ -158,10 +158,11 @@ def _list_imported(result: ImportResult, context: JobContext) -> list[FactLine]:
             for each in result.imported[:MAX_LISTED]
         ]
     else:
-        steps = (step for task in result.tasks for step in load_task_steps(context, task))
+        steps = [step for task in result.tasks for step in load_task_steps(context, task)]
+        changes = list_changes(steps)[:MAX_LISTED]
         lines = [
-            replace(create_step_line(each), label="", handle=each.handle)
-            for each in islice(steps, MAX_LISTED)
+            replace(create_change_line(step, change), label="", handle=change.handle)
+            for step, change in changes
         ]
     others = len(result.imported) - len(lines)
     return [*lines, FactLine(f"and {others} more")] if others > 0 and lines else lines

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from muniment.operations.fact_changes import FactChange, merge_changes, merge_steps
 from muniment.server.page.changes import (
     MAX_SHOWN_CHANGES,
-    FactChange,
     describe_facts,
     describe_undo,
     list_task_items,
-    merge_changes,
-    merge_steps,
 )
 from muniment.types import Change, CommittedStep
 

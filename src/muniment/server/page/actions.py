@@ -21,13 +21,14 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.operations import edit as editing
 from muniment.operations import review
 from muniment.operations.edit import check_editable, replace_body, replace_text
+from muniment.operations.fact_changes import merge_changes, merge_steps
 from muniment.operations.job_context import JobContext
 from muniment.operations.undoable import load_task_steps
 from muniment.server import requests
 from muniment.server.contract import HttpProblem
 from muniment.server.page import views
 from muniment.server.page.call import PageCall
-from muniment.server.page.changes import describe_facts, describe_undo, merge_changes, merge_steps
+from muniment.server.page.changes import describe_facts, describe_undo
 from muniment.server.routes import accept
 from muniment.store.review import load_pending
 from muniment.store.tasks import OWNER, Originator

@@ -28,6 +28,7 @@ from muniment.lab.attempts.trial import Trial, run_trial
 from muniment.lab.explain import explain_decision
 from muniment.names import FenceLayer, __version__
 from muniment.operations.edit import check_editable
+from muniment.operations.fact_changes import FactChange, merge_changes, merge_steps
 from muniment.operations.job_context import JobContext
 from muniment.operations.review import STATE_TEXTS, list_pending, load_history, load_origin, show_review
 from muniment.operations.undoable import load_task_steps
@@ -36,12 +37,9 @@ from muniment.server import lane_tasks
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, get_sentence
 from muniment.server.page.call import PageCall
 from muniment.server.page.changes import (
-    FactChange,
     TaskItem,
     hide_titles,
     list_task_items,
-    merge_changes,
-    merge_steps,
 )
 from muniment.server.page.rendering import DAYS, build_timeline, render_markdown
 from muniment.store import tasks as outbox
