@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from muniment.content.function_words import choose_languages, load_function_word_tables, load_function_words
+from muniment.content.function_words import choose_languages, load_function_word_tables
 from muniment.content.words import is_unspaced, split_words
 from muniment.kernel.normal_forms import normalise
 from muniment.kernel.path import fold
@@ -71,7 +71,7 @@ def _load_tables() -> _Tables:
         frozenset(map(fold, tables["beside"][key].split())) for key in ("words", "questions")
     )
     return _Tables(
-        load_function_words(),
+        {name: frozenset(map(fold, line.split())) - near_question for name, line in tables["words"].items()},
         near_question,
         questions,
         re.compile("|".join(map(re.escape, particles))),

@@ -26,11 +26,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from muniment.content.expressions import compile_when_used
-from muniment.content.function_words import (
-    choose_languages,
-    load_function_word_tables,
-    load_function_words,
-)
+from muniment.content.function_words import choose_languages, load_function_word_tables
 from muniment.content.words import is_word_character
 from muniment.files import load_package_tables
 from muniment.kernel.normal_forms import normalise
@@ -45,22 +41,30 @@ _MIN_RUN_SUBJECT: Final = 3
 _MAX_RUN_VALUE: Final = 8
 """The same in characters, for scripts without spaces."""
 
-_SENTENCE_END: Final = compile_when_used(
-    r"(?<=[.!?;])\s+|[\u3002\uff01\uff1f\uff1b\u0964\u061f\u061b]\s*|\s+[-\u2013\u2014]\s+"
+_ASCII_SIGNS: Final = str.maketrans(
+    {
+        "\u2019": "'",
+        **dict.fromkeys("\u2013\u2014", "-"),
+        **dict.fromkeys("\u3002\uff01\uff1f\uff1b\u0964\u061f\u061b", ". "),
+        **dict.fromkeys("\uff0c\u3001\u060c", ", "),
+    }
 )
-_RUNNING: Final = compile_when_used(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003fffd]"
-)
-_ELISION: Final = compile_when_used(r"(?<!\w)([^\W\d_]{1,5})['\u2019](\w+)")
+"""ASCII signs for others: an expression with such signs takes milliseconds to compile."""
+
+_SENTENCE_END: Final = compile_when_used(r"(?<=[.!?;])\s+|\s+-\s+")
+_RUNNING_RANGES: Final = ("\u0e00\u0eff", "\u1000\u109f", "\u1780\u17ff", "\u3041\u30ff", "\u3400\u9fff")
+"""First and last characters of scripts without spaces."""
+
+_ELISION: Final = compile_when_used(r"(?<!\w)([^\W\d_]{1,5})'(\w+)")
 _RUNNING_LANGUAGES: Final = ("zh", "ja", "th")
 _MIN_FILLED: Final = 3
 _INDEX_CHARS: Final = 3
 _MAX_CONTRACTED: Final = 2
 """Maximum length of an elided article (`d'été`), and of a verb after an apostrophe (`they've`)."""
 
-_CONTRACTED_NOT: Final = ("n't", "n\u2019t", "n't,", "n\u2019t,")
+_CONTRACTED_NOT: Final = ("n't", "n't,")
 _ASCII_WORD: Final = compile_when_used("[A-Za-z0-9]+")
-_BREAK: Final = (",", ";", ":", "\uff0c", "\u3001", "\u060c")
+_BREAK: Final = (",", ";", ":")
 
 
 class _Forms(NamedTuple):
@@ -78,7 +82,7 @@ class _Forms(NamedTuple):
     def from_line(cls, line: str) -> _Forms:
         """Return the words of a line of the tables; a beginning ends in `*`."""
         words, beginnings = set[str](), defaultdict[str, tuple[str, ...]](tuple)
-        for word in fold(line).split():
+        for word in set(fold(line).split()):
             if word.endswith("*"):
                 beginnings[word[:_INDEX_CHARS]] += (word[:-1],)
             else:
@@ -99,6 +103,7 @@ class _NameTables(NamedTuple):
         units: words for units.
         denials: words that deny something.
         changes: words that only state that a fact is new.
+        languages: the names of the languages, the largest first.
         functions: the languages of each function word.
         copulas: the words between a subject and its value, by language.
         running_values: finds values in scripts without spaces.
@@ -112,7 +117,8 @@ class _NameTables(NamedTuple):
     units: _Forms
     denials: _Forms
     changes: frozenset[str]
-    functions: Mapping[str, frozenset[str]]
+    languages: Sequence[str]
+    functions: Mapping[str, Sequence[str]]
     copulas: Mapping[str, frozenset[str]]
     running_values: re.Pattern[str]
     running_copulas: re.Pattern[str]
@@ -156,7 +162,8 @@ def select_name_words(title: str, max_words: int, max_chars: int) -> list[str]:
     Cost: linear. The first call reads two tables.
     """
     tables = _load_tables()
-    found = (words for sentence in _SENTENCE_END.split(title) if (words := _select_words(sentence)))
+    sentences = _SENTENCE_END.split(title if title.isascii() else title.translate(_ASCII_SIGNS))
+    found = (words for sentence in sentences if (words := _select_words(sentence)))
     distinct_words = {fold(word): word for word in next(found, find_words(title))}
     keys = list(distinct_words)[:max_words]
     while keys[1:] and (
@@ -188,30 +195,29 @@ def is_mark(char: str) -> bool:
 @cache
 def _load_tables() -> _NameTables:
     tables, words = load_package_tables("muniment.content", "name_words"), load_function_word_tables()
+    prepositions = fold(words["beside"]["words"]).split()
     particles = [each.strip() for name in _RUNNING_LANGUAGES for each in words["running"][name].split(",")]
     long_particles = "|".join(each for each in particles if len(each) > 1)
+    functions = defaultdict[str, list[str]](list)
+    for language, line in words["words"].items():
+        for word in set(fold(line).split()):
+            functions[word].append(language)
+    for word in prepositions:
+        functions.pop(word, None)
     return _NameTables(
-        re.compile(tables["number"]),
+        compile_when_used(tables["number"]),
         _Forms.from_line(f"{tables['dates']} {tables['numbers']}"),
         _Forms.from_line(tables["units"]),
         _Forms.from_line(tables["denials"]),
         frozenset(fold(tables["changes"]).split()),
-        _list_languages(load_function_words()),
+        tuple(words["words"]),
+        functions,
         {name: frozenset(fold(line).split()) for name, line in tables["copulas"].items()},
-        re.compile(tables["running_values"]),
-        re.compile(tables["running_copulas"]),
-        frozenset(fold(f"{words['beside']['words']} {tables['endings']}").split()),
-        re.compile(rf"\A(?:{long_particles})+|(?:{'|'.join(particles)})+\Z"),
+        compile_when_used(tables["running_values"]),
+        compile_when_used(tables["running_copulas"]),
+        frozenset([*prepositions, *fold(tables["endings"]).split()]),
+        compile_when_used(rf"\A(?:{long_particles})+|(?:{'|'.join(particles)})+\Z"),
     )
-
-
-def _list_languages(words: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str]]:
-    """Return the languages of each word."""
-    languages = defaultdict[str, set[str]](set)
-    for language, line in words.items():
-        for word in line:
-            languages[word].add(language)
-    return {word: frozenset(names) for word, names in languages.items()}
 
 
 def _select_words(sentence: str) -> list[str]:
@@ -261,7 +267,7 @@ def _split_tokens(sentence: str) -> Iterator[_Token]:
     """Yield the words of a sentence in order."""
     tables, is_after_number, is_first = _load_tables(), False, True
     for chunk in sentence.split():
-        is_number = tables.numbers.fullmatch(chunk) is not None
+        is_number = not chunk.isalpha() and tables.numbers.fullmatch(chunk) is not None
         is_after_date, is_last = False, chunk.endswith(_BREAK)
         for word in _split_chunk(chunk):
             key = fold(word)
@@ -296,12 +302,12 @@ def _find_language(tokens: Sequence[_Token]) -> str:
     functions = _load_tables().functions
     counts = Counter(name for each in tokens if not each.is_denial for name in functions.get(each.key, ()))
     chosen = choose_languages(counts)
-    return next((name for name in load_function_words() if name in chosen), "")
+    return next((name for name in _load_tables().languages if name in chosen), "")
 
 
 def _shorten_run(word: str) -> Iterator[str]:
     """Yield a word; a run of a script without spaces is yielded without its values (rules M3 and M4)."""
-    if word.isascii() or _RUNNING.search(word) is None:
+    if not _has_running_character(word):
         yield word
         return
     tables = _load_tables()
@@ -318,6 +324,13 @@ def _shorten_run(word: str) -> Iterator[str]:
         )
         pieces = [next(subjects, word)]
     yield from find_words(" ".join(pieces))
+
+
+def _has_running_character(word: str) -> bool:
+    """Return whether a word has a character of a script without spaces; Hangul does not count."""
+    return max(word) >= _RUNNING_RANGES[0][0] and any(
+        first <= char <= last for first, last in _RUNNING_RANGES for char in word
+    )
 
 
 def _strip_leading_marks(run: str) -> str:
