@@ -44,11 +44,12 @@ _NUMBER = re.compile(r"-[0-9]{1,4}\Z")
 _SENTENCE = re.compile("(?<=[.!?;])\\s|[\u3002\uff01\uff1f\u0964\n]")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u3041-\u30ff\u3400-\u9fff]")
 _DENIALS = """
-    no not never none nobody nothing cannot without dont doesnt isnt arent wont cant shouldnt mustnt didnt
+    no not never none nobody nothing cannot without don't doesn't isn't aren't won't can't shouldn't mustn't
+    didn't
     nicht nie niemals kein keine keinen keinem keiner keines ohne pas jamais sans nunca jamás sin
     mai senza não sem niet nooit geen zonder не нет никогда без nie nigdy bez değil inte aldrig ikke
 """
-DENIALS = frozenset(_DENIALS.split())
+DENIALS = frozenset(_DENIALS.replace("'", "").split())
 
 
 def split_words(text: str) -> list[str]:
@@ -175,7 +176,7 @@ def read_body(path: Path) -> str:
 
 def measure_stored(texts: list[str], base: Path) -> None:
     """Store facts in one scope, and print whether each has its own file."""
-    rejected, known, bodies = Counter[str](), 0, Counter[str]()
+    rejected, expected, superseded, known = Counter[str](), set[str](), 0, 0
     with muniment.open(home=base / "home", workspace=base) as memory:
         for text in texts:
             try:
@@ -184,18 +185,21 @@ def measure_stored(texts: list[str], base: Path) -> None:
                 rejected[problem.code] += 1
                 continue
             known += not done.files_touched
-            for each in done.superseded:
-                bodies[str(each.previous_text).strip()] -= 1
+            expected |= {text.strip()} if done.files_touched else set()
+            for change in done.changes:
+                if change.superseded:
+                    superseded += 1
+                    expected.discard(str(change.superseded.previous_text).strip())
     files = list(list_files(base / "home" / "user"))
-    stored = {read_body(path) for path in files}
-    missing = [text for text in texts if text.strip() not in stored]
+    bodies = Counter(map(read_body, files))
+    missing = [text for text in expected if bodies[text] != 1]
     names = [path.name for path in files]
     numbered = [name for name in names if _NUMBER.search(name.removesuffix(".md"))]
     problems = [path.stem for path in files if find_problem(path.stem, read_body(path))]
     print(
         f"stored: {len(texts)} facts, {sum(rejected.values())} rejected {dict(rejected)}, {known} known, "
-        f"{-sum(bodies.values())} superseded; {len(files)} files, {len(missing)} facts without their own "
-        f"file; {len(numbered)} names with a number; longest {max(map(len, names))} characters; "
+        f"{superseded} superseded; {len(files)} files, {len(missing)} facts without their own file; "
+        f"{len(numbered)} names with a number; longest {max(map(len, names))} characters; "
         f"{len(problems)} names do not fit",
         flush=True,
     )
