@@ -133,7 +133,6 @@ def command(
         has_json_argument = any(each.name == "json" for each in parameters)
         if has_json and not has_json_argument:
             parameters.append(_create_option("json", Json))
-        add_choices(each.annotation for each in parameters)
         parameters.sort(key=lambda each: each.name == "json")  # Move `json` to the end of the options.
 
         @wraps(function)
@@ -205,6 +204,7 @@ def _expand_options(function: Callable[..., object]) -> tuple[list[inspect.Param
         members = get_type_hints(hints[name], include_extras=True)
         groups[name] = list(members)
         parameters += [_create_option(member, hint) for member, hint in members.items()]
+    add_choices(each.annotation for each in parameters)
     return parameters, groups
 
 

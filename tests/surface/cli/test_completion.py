@@ -30,7 +30,8 @@ LINES = {
     "muniment completion f": "muniment completion fish",
     "muniment recall tea --scope pr": "muniment recall tea --scope project",
     "muniment ls user/dri": "muniment ls user/drinks",
-    "muniment history user/dri": "muniment history user/drinks",
+    "muniment log user/dri": "muniment log user/drinks",
+    "muniment history user/drinks/": "muniment history user/drinks/tea.md",
     "muniment show user/drinks/t": "muniment show user/drinks/tea.md",
 }
 """Incomplete command lines of a memory with the entry `user/drinks/tea.md`, with the completed ones."""
@@ -141,8 +142,10 @@ def test_shell_completes_handles_of_entries_and_tasks(shell, memory):
     (task,) = tasks
     assert tasks[task] == "remember: The deploy day is Thursday"
     assert shell.complete(f"muniment undo {task[:4]}") == f"muniment undo {task} "
+    assert complete(memory, "redo", "") == {}
     run(memory, "undo", task)
     assert complete(memory, "undo", "") == {}
+    assert list(complete(memory, "redo", "").values()) == ["undo"]
 
 
 def test_shell_lists_handles_with_titles(shell, memory):
@@ -193,7 +196,7 @@ def test_completions_contain_no_shell_characters(cli, roots, monkeypatch, capsys
     for number, title in enumerate(HOSTILE_TITLES):
         quoted = title.format("mark").replace("\\", "\\\\").replace('"', '\\"')
         write_file(roots["user"], f"it's; mark &/{number}.md", f'---\nname: "{quoted}"\n---\ntext\n')
-    assert f"user: {len(HOSTILE_TITLES)} entries" in cli.run_for_lines("ls")
+    assert len(cli.run_for_document("ls")["entries"]) == len(HOSTILE_TITLES)
     options = [f"--root={scope}={path}" for scope, path in roots.items()]
     monkeypatch.setenv("MUNIMENT_HOME", str(cli.base / "home"))
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
@@ -220,7 +223,7 @@ def test_invisible_entries_are_not_suggested(memory, tmp_path):
         tmp_path / "own.toml", None, READING + format_deny("/user/secret/**"), extends=["strict"]
     )
     own = {**memory, "MUNIMENT_POLICY": policy}
-    assert "withheld (ansi)" in run(own, "ls")
+    assert '"held": "ansi"' in run(own, "ls", "--json")
     assert sorted(complete(own, "show", "").values()) == ["Drinks green tea", "Ends later"]
     assert list(complete(own, "show", "user/")) == ["user/drinks/tea.md", "user/tomorrow.md"]
     assert list(complete(own, "ls", "user")) == ["user", "user/drinks"]
@@ -282,7 +285,7 @@ def test_values_with_shell_characters_are_omitted(memory):
     write_entry(memory["MUNIMENT_HOME"], "with space/a", "Space")
     write_entry(memory["MUNIMENT_HOME"], "h\u00f4tel/b", "Letters")
     run(memory, "ls")
-    assert list(complete(memory, "ls", "user/")) == ["user/h\u00f4tel", "user/drinks"]
+    assert list(complete(memory, "ls", "user/")) == ["user/drinks", "user/h\u00f4tel"]
     assert len(complete(memory, "show", "")) == 3
 
 
