@@ -76,10 +76,10 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Forget all matches without asking.")] = False,
     verbose: Verbose = False,
 ) -> Report | int:
-    """Forget entries: show those that match, and ask which to forget.
+    """Forget an entry, by its path or a description.
 
-    Without a terminal: preview only, or with --yes forget. `muniment undo` restores an entry, unless it is
-    erased later.
+    On a terminal, the command shows the matches and asks which to forget. Without one, it only shows them,
+    or forgets all with --yes. `muniment undo` restores an entry, unless it is erased later.
     """
     from muniment.agent.filing import RuleWriter
     from muniment.operations import forget as job
@@ -211,10 +211,10 @@ def dream(
     yes: Annotated[bool, typer.Option("--yes", help="Apply the changes without asking.")] = False,
     verbose: Verbose = False,
 ) -> Report | int:
-    """Tidy the memory: merge duplicates, remove expired entries; show the changes first, and ask.
+    """Tidy the memory: merge duplicates, remove expired entries.
 
-    Without a terminal: preview only, or with --yes apply. Other problems, such as broken links, are only
-    counted.
+    On a terminal, the command shows the changes and asks. Without one, it only shows them, or applies them
+    with --yes. Other problems, such as broken links, are only counted.
     """
     from muniment.agent.filing import RuleWriter
     from muniment.operations import dream as job
