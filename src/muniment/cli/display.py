@@ -183,10 +183,17 @@ class _Layout:
                 yield " " * self._indent + color_text(line, "dim")
 
     def _draw_text(self, each: FactLine) -> list[tuple[str, str]]:
-        """Return the lines of the column with the text, each with its colour."""
-        *lines, last = [clean_foreign_line(line) for line in each.text.splitlines() or [""]]
+        """Return the lines of the column with the text, each with its colour.
+
+        All lines but the first are indented, so that no text can imitate the line of another entry.
+        """
+        width, lines = self._text_width, list[str]()
+        indent = _GAP if width > 4 * _GAP else 0
+        *texts, last = [clean_foreign_line(line) for line in each.text.splitlines() or [""]]
         label = f" ({clean_foreign_line(each.label)})" if each.label else ""
-        return [(part, "") for line in [*lines, last + label] for part in _wrap(line, self._text_width)]
+        for text in (*texts, last + label):
+            lines += _wrap(text, width - indent) if lines else _wrap(text, width, indent)
+        return [(" " * indent + line if number else line, "") for number, line in enumerate(lines)]
 
     def _draw_columns(self, each: FactLine) -> Iterator[list[tuple[str, str]]]:
         values = {

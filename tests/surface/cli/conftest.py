@@ -10,8 +10,11 @@ import typer.testing
 
 from kit.cli import users
 from kit.cli.commands import Commands, run_in_process
+from kit.cli.screen import run_on_terminal
 from kit.memories import make_roots
 from kit.policy.files import SCOPES, write_policy
+from kit.server.process import write_policy as write_server_policy
+from muniment import api
 
 typer.testing._get_command = functools.cache(typer.main.get_command)  # Building it once is six times as fast.
 WITHOUT_WORKSPACE = {
@@ -27,13 +30,24 @@ class Muniment(Commands):
         self.base, self.roots, self.begin = base, roots, begin
 
     def __call__(self, *arguments, stdin=None, bound=True, **environment):
+        env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
+        return run_in_process(self._complete_line(arguments, bound), env, stdin)
+
+    def show(self, *arguments, columns=80, answers=None, bound=True, **environment):
+        """Run a command on a terminal, and return its screen."""
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(self.base), "TERM": "xterm-256color"}
+        env |= {"MUNIMENT_HOME": str(self.base / "home"), **environment}
+        line = self._complete_line(arguments, bound)
+        return run_on_terminal(line, env, columns=columns, answers=answers)
+
+    def _complete_line(self, arguments, bound):
+        """Return the words of a command, with the roots and the workspace if it accepts them."""
         line = [*self.begin, *map(str, arguments)]
         if bound and line[0] not in WITHOUT_WORKSPACE:
             (self.base / "workspace").mkdir(exist_ok=True)
             line += [f"--root={scope}={path}" for scope, path in self.roots.items()]
             line += [] if line[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
-        env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
-        return run_in_process(line, env, stdin)
+        return line
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")
@@ -54,6 +68,15 @@ user, install_program, run = users.user, users.install_program, users.run
 
 # Runs the subcommands of `cli policy`.
 policy = pytest.fixture(lambda tmp_path: Muniment(tmp_path, {}, "policy"))
+
+
+@pytest.fixture
+def memory(tmp_path, home, roots):
+    """The memory of `cli`, opened by the library; its runs are not confined, and fast."""
+    policy = write_server_policy(tmp_path, require='"none"')
+    (tmp_path / "workspace").mkdir(exist_ok=True)
+    with api.open(tmp_path / "workspace", home=home, roots=roots, policy=policy, in_process=True) as opened:
+        yield opened
 
 
 @pytest.fixture
