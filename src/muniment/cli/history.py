@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -109,7 +109,7 @@ def _load_steps(context: JobContext, path: str, limit: int, start: str) -> tuple
     if isinstance(target, str):
         if not (steps := load_task_steps(context, target)):
             raise NotFound(f"no changes found for {printable(path)!r}; use a scope, a path or a handle")
-        return steps[:limit]
+        return tuple(each for each in steps if each.at >= start)[:limit]
     return load_history(context, None if target is None else target.text, limit, since=start)
 
 
@@ -119,24 +119,23 @@ def parse_start(text: str, now: datetime) -> str:
     Args:
         text: `today`, `yesterday`, a day (`2026-11-01`), or an age in hours, days or weeks (`12h`, `2d`,
             `3w`).
-        now: the current time, with the time zone of the user, in which days begin.
+        now: the current time in the time zone of the system, in which days begin.
 
     Raises:
         ConfigInvalid: the text has another form.
     """
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     days = {"today": 0, "yesterday": 1}
     units = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
     number, unit = text[:-1], text[-1:]
     try:
         if text in days:
-            start = midnight - timedelta(days=days[text])
+            start = datetime.combine(now.date() - timedelta(days=days[text]), time.min)
         elif number.isascii() and number.isdigit() and unit in units:
             start = now - int(number) * units[unit]
         else:
             start = datetime.fromisoformat(text)
-            start = start if start.tzinfo else start.replace(tzinfo=now.tzinfo)
-        return start.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        # Without a time zone, the start has the offset that the zone of the system has on that day.
+        return start.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
     except (ValueError, OverflowError):
         raise ConfigInvalid(
             f"invalid --since {text!r}: use a day (2026-11-01), today, yesterday, or an age (12h, 2d, 3w)"
