@@ -152,8 +152,8 @@ def list_history(context: JobContext, reader: Reader, unsafe_path: str) -> Histo
 def resolve_task(text: str, context: JobContext, reader: Reader) -> str:
     """Return the id of a task for its id or handle; an unknown text is returned unchanged.
 
-    A caller that is not the owner has only the handles of tasks that it requested, and of those that `list_history`
-    shows it and that it may undo. Otherwise it could find tasks by trying all handles.
+    A caller that is not the owner has only the handles of tasks that it requested, and of those that
+    `list_history` shows it and that it may undo. Otherwise it could find tasks by trying all handles.
 
     Raises:
         BadName: several tasks have the handle.
