@@ -15,7 +15,7 @@ import time
 
 from kit.cli.process import SECONDS, build_command
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PART = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+|\x1b")
 
 # The terminal must control the program, so that Ctrl-C sends SIGINT.
 _LAUNCHER = """
@@ -51,13 +51,26 @@ class Terminal:
 
     @property
     def text(self):
-        """Return the output so far, without the escape sequences of colours."""
-        return _ESCAPE.sub("", self.raw).replace("\r\n", "\n")
+        """Return the text on the terminal, without erased lines, such as those of a progress bar."""
+        return "\n".join(self.lines)
 
     @property
     def lines(self):
-        """Return the lines of the output so far."""
-        return self.text.splitlines()
+        """Return the lines on the terminal."""
+        lines, row = [""], 0
+        for part in _PART.findall(self.raw):
+            if part == "\n":
+                row += 1
+                lines += [""] * (row == len(lines))
+            elif up := re.fullmatch(r"\x1b\[([0-9]*)A", part):
+                row = max(0, row - int(up[1] or 1))
+            elif part in {"\x1b[2K", "\x1b[K"}:  # The latter is only used at the start of a line.
+                lines[row] = ""
+            elif not part.startswith(("\x1b", "\r")):
+                lines[row] += part
+        while len(lines) > 1 and not lines[-1]:
+            lines.pop()
+        return lines
 
     def expect(self, text, count=1):
         """Read until the output contains a text, `count` times; return this object."""
