@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MIN_TEXT_CELLS: Final = 24
 """Minimum width of the column with the text; a narrow terminal has no place, then no trust and no age."""
 
+MAX_LABEL_CHARS: Final = 30
+"""Maximum length of a remark that follows a text on the same line."""
+
 _GAP: Final = 2
 """Number of cells between two columns."""
 
@@ -191,6 +194,8 @@ class _Layout:
         indent = _GAP if width > 4 * _GAP else 0
         *texts, last = [clean_foreign_line(line) for line in each.text.splitlines() or [""]]
         label = f" ({clean_foreign_line(each.label)})" if each.label else ""
+        if len(label) > MAX_LABEL_CHARS:
+            texts, last, label = [*texts, last], label.strip(), ""
         for text in (*texts, last + label):
             lines += _wrap(text, width - indent) if lines else _wrap(text, width, indent)
         return [(" " * indent + line if number else line, "") for number, line in enumerate(lines)]

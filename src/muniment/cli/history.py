@@ -156,7 +156,8 @@ def create_change_line(step: CommittedStep, change: FactChange, *, verbose: bool
     text = change.title if is_known else "(erased)" if step.is_erased else change.path
     if change.old and change.new and change.old != change.new:
         text = f"{change.old} → {change.new}"
-    label = "" if step.asked == _ORDINARY_TASKS.get(change.kind) else step.asked
+    asked = "redo" if step.undoes is not None and step.undoes.startswith("undo-") else step.asked
+    label = "" if asked == _ORDINARY_TASKS.get(change.kind) else asked
     if change.kind == "moved":
         label = f"moved from {format_place(change.previous_path)}"
     if verbose:
@@ -227,23 +228,26 @@ def _format_origin(found: Origin, *, verbose: bool) -> Iterator[str]:
             )
         ]
     )
-    if found.trust is not None:
-        yield from _indent(f"written by {_AUTHORS[found.trust]} (trust {found.trust})")
+    author = "" if found.trust is None else f"written by {_AUTHORS[found.trust]} (trust {found.trust})"
+    if found.task is not None and found.at:
+        author += f" on {_format_time(found.at)}, with {found.asked} ({found.task_handle})"
+    if author:
+        yield from _indent(author)
     yield from _indent(f"it {STATE_TEXTS[found.state]}")
     for each in found.sentences:
         yield from _indent(f"{each.trust}: {clean_foreign_line(each.text)}")
-    if found.task is None:
-        return
-    yield from _indent(
-        f"last change: {found.task_handle} ({found.asked}); to undo it: muniment undo {found.task_handle}"
-    )
-    if verbose:
+    if verbose and found.task is not None:
         yield from _indent(f"path {found.path}, task {found.task}, {found.at}")
         yield from _indent(
             f"decided by {found.decided_by}, trust {found.request_trust}, policy {found.policy}"
         )
         if found.fact is not None:
             yield from _indent(f"fact {found.fact} (a keyed digest)")
+
+
+def _format_time(at: str) -> str:
+    """Return a time of the ledger as a local time of the user, such as `22 Nov 2026, 08:07`."""
+    return datetime.fromisoformat(at).astimezone().strftime("%-d %b %Y, %H:%M")
 
 
 def _indent(text: str) -> Iterator[str]:
@@ -271,7 +275,7 @@ def undo(
 ) -> Report | int:
     """Undo a change; without an argument, the last one.
 
-    On a terminal, the last one is shown first, and the command asks.
+    On a terminal, the last one is shown first, and the command asks. It does not ask if you name a change.
 
     If an entry was changed again after the task, nothing is undone.
     """
@@ -329,7 +333,7 @@ def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Repo
         found = find_undoable(context, task or None, is_redo=is_redo)
         steps = load_task_steps(context, found)
         if is_asking:
-            for line in _preview_undo(context, steps):
+            for line in _preview_undo(context, steps, word):
                 print_line(line)
             if not confirm(f"{word} this? [y/N] "):
                 print("nothing was changed", file=sys.stderr)
@@ -340,13 +344,14 @@ def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Repo
     return Report(result.as_json, _format_undo(done, f"{word[:2]}done"), result.notes, error=result.error)
 
 
-def _preview_undo(context: JobContext, steps: Sequence[CommittedStep]) -> Iterator[str]:
+def _preview_undo(context: JobContext, steps: Sequence[CommittedStep], word: str) -> Iterator[str]:
     """Yield the lines that show what the undo of a task would change."""
     from muniment.operations.undoable import diff_undo
 
     changes, first = list_changes(steps), steps[0]
-    count = f"{len(changes)} {'change' if len(changes) == 1 else 'changes'} by {first.asked}"
-    yield from format_facts([FactLine(count, first.at, handle=first.task_handle)])
+    yield from format_facts(
+        [FactLine(f"{word} of a change by {first.asked}:", first.at, handle=first.task_handle)]
+    )
     for step, change in changes[:_MAX_DIFF_LINES]:
         yield from format_facts(_reverse_change(change))
         if change.kind == "changed" and change.old in {"", change.new}:

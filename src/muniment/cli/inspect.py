@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muniment.cli.command import Report, command, open_command_context
-from muniment.cli.display import FactLine, describe_entry, format_facts, format_groups, format_place
+from muniment.cli.display import (
+    FactLine,
+    describe_entry,
+    format_facts,
+    format_groups,
+    format_place,
+    quote_fact,
+)
 from muniment.cli.options import ENTRY_HELP, EntryArgument, MemoryFlags
 from muniment.cli.suggestions import suggest_entries, suggest_folders
 from muniment.cli.terminal import cancel_on_interrupt, guard_output, print_notes
@@ -283,6 +290,7 @@ def edit(
     from muniment.operations.edit import check_editable, replace_text
     from muniment.operations.renames import read_entry_file
     from muniment.operations.visibility import resolve_for_owner
+    from muniment.store.ledger import read_label
 
     with open_command_context(where) as context:
         editor = _find_editor()
@@ -303,7 +311,16 @@ def edit(
             raise
         shutil.rmtree(directory)
         shown = describe_entry(context, result.path)
+        old_title, _ = read_label(found, before)
+        if quote_fact(old_title) not in shown:
+            shown = f"{quote_fact(old_title)} → {shown}"
     return Report(select_members(result, "task_id path notes"), [f"changed: {shown}"], result.notes)
+
+
+_PIN_TEXTS: Final = {
+    True: ("pinned", "agents can no longer change it"),
+    False: ("unpinned", "agents can change it again"),
+}
 
 
 @command("not pinned")
@@ -313,17 +330,17 @@ def pin(
     where: MemoryFlags,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
 ) -> Report:
-    """Pin an entry, or unpin a pinned one.
+    """Protect an entry from changes by agents, or end that protection.
 
-    No run changes a pinned entry, and recall prefers it.
+    A pinned entry moves to the folder `pinned` of its scope, and recall prefers it.
     """
     from muniment.operations import edit as operation
 
     with open_command_context(where) as context, cancel_on_interrupt() as cancel:
         result = operation.toggle_pin(context, path, dry_run=dry_run, cancel=cancel)
         shown = describe_entry(context, result.previous_path if dry_run else result.path)
-    done = "pinned" if result.pinned else "unpinned"
-    lines = [f"{'would be ' if dry_run else ''}{done}: {shown}"]
+    done, effect = _PIN_TEXTS[result.pinned]
+    lines = [f"would be {done}: {shown}"] if dry_run else [f"{done}: {shown}", f"  {effect}"]
     return Report(select_members(result, "task_id path previous_path pinned notes"), lines, result.notes)
 
 

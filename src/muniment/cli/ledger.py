@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from muniment.store.audit import Head
     from muniment.store.review import PendingChange
     from muniment.store.state import State
-    from muniment.types import ErasePlan, EraseResult, ReviewDecision
+    from muniment.types import ErasePlan, EraseResult, ReviewDecision, ReviewShown
 
 # -- review ------------------------------------------------------------------------------------------
 #
@@ -90,8 +90,21 @@ def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
 
     with open_command_context(where) as context:
         preview = review.show_review(review_id, context)
+        lines = _list_preview_lines(preview, context)
     document = {"review_id": preview.review_id, "text": preview.text, "digest": preview.digest}
-    return Report(document, [preview.text.removesuffix("\n")])
+    commands = f"muniment review approve {preview.review_id}, or muniment review reject {preview.review_id}"
+    return Report(document, lines, remarks=[f"to decide: {commands}"] if sys.stdout.isatty() else [])
+
+
+def _list_preview_lines(preview: ReviewShown, context: JobContext) -> list[str]:
+    """Return the lines of a review: on a terminal the fact first, then everywhere the complete text."""
+    from muniment.store.review import load_pending
+
+    lines = preview.text.removesuffix("\n").split("\n")
+    if not sys.stdout.isatty():
+        return lines
+    review = load_pending(context.state, preview.review_id)
+    return [*format_facts([_create_review_line(review)]), "", *lines]
 
 
 @command("not approved")
@@ -120,26 +133,43 @@ def review_approve(
         if approved_digest is None:
             preview = review.show_review(review_id, context)
             approved_digest = preview.digest
-            if not yes:
-                print_line(preview.text.removesuffix("\n"))
-                if not confirm("approve this? [y/N] "):
-                    print("not approved; the review is still pending", file=sys.stderr)
-                    return EXIT_CANCELLED
+            if not yes and not _confirm_decision("approve", preview, context):
+                return EXIT_CANCELLED
         with cancel_on_interrupt() as cancel:
             done = review.approve_review(review_id, approved_digest, context, cancel=cancel)
     return _report_decision(done)
 
 
+def _confirm_decision(verb: str, preview: ReviewShown, context: JobContext) -> bool:
+    """Show a review, ask whether to approve or reject it, and return the answer."""
+    for line in _list_preview_lines(preview, context):
+        print_line(line)
+    is_confirmed = confirm(f"{verb} this? [y/N] ")
+    if not is_confirmed:
+        print("nothing was decided; the review is still pending", file=sys.stderr)
+    return is_confirmed
+
+
 @command("not rejected")
-def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
+def review_reject(
+    *,
+    review_id: ReviewId,
+    where: MemoryFlags,
+    yes: Annotated[bool, typer.Option("--yes", help="Reject without showing the review.")] = False,
+) -> Report | int:
     """Reject a pending review.
 
-    Its changes are never committed.
+    Its changes are never committed. On a terminal, the command shows the review first, and asks.
     """
     from muniment.operations import review
 
-    with open_command_context(where) as context, cancel_on_interrupt() as cancel:
-        return _report_decision(review.reject_review(review_id, context, cancel=cancel))
+    with open_command_context(where) as context:
+        if not (yes or where["json"]) and is_interactive():
+            preview = review.show_review(review_id, context)
+            if not _confirm_decision("reject", preview, context):
+                return EXIT_CANCELLED
+        with cancel_on_interrupt() as cancel:
+            return _report_decision(review.reject_review(review_id, context, cancel=cancel))
 
 
 def _report_decision(done: ReviewDecision) -> Report:

@@ -10,7 +10,7 @@ import typer
 
 from muniment.cli.suggestions import suggest_entries, suggest_scopes
 
-ENTRY_HELP: Final = "The handle of an entry, such as k3f9q, or its path, such as user/editor/dark-mode.md."
+ENTRY_HELP: Final = "An entry by its handle (k3f9q) or path, or by the handle of a change of it (t3k9f2)."
 """Help of an argument that is an entry."""
 
 EntryArgument = Annotated[str, typer.Argument(help=ENTRY_HELP, autocompletion=suggest_entries)]

@@ -62,7 +62,7 @@ TABLE: Final[dict[str, CommandRow]] = {
     "why": CommandRow("Show the origin of an entry: who wrote it, and when.", "history"),
     "edit": CommandRow("Edit an entry in your editor.", "inspect"),
     "pin": CommandRow(
-        "Pin an entry, or unpin a pinned one.",
+        "Protect an entry from changes by agents, or end that protection.",
         "inspect",
     ),
     "undo": CommandRow("Undo a change; without an argument, the last one.", "history", is_traced=True),

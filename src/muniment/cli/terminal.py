@@ -232,8 +232,15 @@ def is_interactive() -> bool:
 
 
 def confirm(question: str) -> bool:
-    """Ask a yes-or-no question; return whether the answer is yes."""
-    return (read_answer(question) or "").casefold() in {"y", "yes"}
+    """Ask a yes-or-no question until the answer is one of them; return whether it is yes.
+
+    An empty answer, and the end of the input, mean no.
+    """
+    while (answer := (read_answer(question) or "").casefold()) not in {"", "n", "no"}:
+        if answer in {"y", "yes"}:
+            return True
+        print("answer y or n")
+    return False
 
 
 def read_answer(question: str) -> str | None:

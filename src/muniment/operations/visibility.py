@@ -45,6 +45,7 @@ from muniment.operations.job_context import JobContext, LoadedEntry, is_visible,
 from muniment.operations.request import MAX_LISTED_PATHS
 from muniment.store.audit import timestamp
 from muniment.store.handles import HANDLE_CHARS, parse_handle, parse_task_handle
+from muniment.store.ledger import find_tasks, read_task_steps
 from muniment.store.upkeep import open_view
 
 if TYPE_CHECKING:
@@ -191,8 +192,6 @@ class Visibility:
         Cost: nothing for a path; as `find_by_handle` for a handle.
         """
         handle = parse_handle(unsafe_path)
-        if handle is None and parse_task_handle(unsafe_path) is not None:
-            raise NotFound(f"{unsafe_path} is the handle of a task; see: muniment history {unsafe_path}")
         if handle is None or unsafe_path in self._context.policy.scopes:
             return self._context.resolve_path(unsafe_path)
         found = self.find_by_handle(handle, recallable_only=recallable_only)
@@ -324,9 +323,26 @@ class Visibility:
 def resolve_for_owner(context: JobContext, unsafe_path: str) -> CanonicalPath:
     """Return the canonical path for a path, an address or a handle that the owner gives.
 
-    Raises and costs as `Visibility.resolve_entry`.
+    The handle of a task is accepted too, if the task changed one entry. Raises and costs as
+    `Visibility.resolve_entry`.
     """
+    if parse_handle(unsafe_path) is None and parse_task_handle(unsafe_path) is not None:
+        unsafe_path = _find_entry_of_task(context, unsafe_path)
     return Visibility(context, Reader(Trust.OWNER)).resolve_entry(unsafe_path)
+
+
+def _find_entry_of_task(context: JobContext, task_handle: str) -> str:
+    """Return the handle of the only entry that a task changed.
+
+    Raises:
+        NotFound: no task or several tasks have the handle, or the task changed several entries.
+    """
+    tasks = find_tasks(context.state, task_handle)
+    steps = read_task_steps(context.state, context.map_keys_to_scopes(), tasks[0]) if len(tasks) == 1 else ()
+    handles = {each.handle for each in steps}
+    if len(handles) != 1 or "" in handles:
+        raise NotFound(f"{task_handle} is not the handle of one entry; see: muniment history {task_handle}")
+    return handles.pop()
 
 
 def find_owned_entries(context: JobContext, handle: str) -> dict[CanonicalPath, str]:
