@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
@@ -156,7 +156,7 @@ class _Writing:
             stem = build_anonymous_slug(decision.text)
         if not self._is_blind:
             yield f"{folder}/{stem}{FILE_SUFFIX}"
-        yield f"{folder}/{stem}-{build_anonymous_slug(decision.text).removeprefix('note-')}{FILE_SUFFIX}"
+        yield _add_digest(f"{folder}/{stem}{FILE_SUFFIX}", decision.text)
         yield from (
             f"{folder}/{build_anonymous_slug(decision.text)}-{number}{FILE_SUFFIX}" for number in count(2)
         )
@@ -279,12 +279,30 @@ def decide_entries(brief: Brief, decided: tuple[Scope, EntryType] | None = None)
     if not brief.writable:
         return ()
     texts = () if brief.is_single_entry else split_separate_items(brief.fact)
-    found = tuple(_decide_entry(text, brief, decided) for text in texts)
+    found = tuple(_separate_files(_decide_entry(text, brief, decided) for text in texts))
     targets = [fold(f"{each.scope}/{each.file}") for each in found]
     targets += [each.updates.text for each in found if each.updates is not None]
     if found and len(set(targets)) == len(targets):
         return found
     return (_decide_entry(brief.fact, brief, decided),)
+
+
+def _separate_files(decisions: Iterable[Decision]) -> Iterator[Decision]:
+    """Yield decisions; of several texts with the same file, all but the first get a name with a digest.
+
+    Texts that are equal but for case and punctuation retain the same file.
+    """
+    keys: dict[str, str] = {}
+    for each in decisions:
+        key = build_comparison_key(each.text)
+        is_first = keys.setdefault(fold(f"{each.scope}/{each.file}"), key) == key
+        yield each if is_first else replace(each, file=_add_digest(each.file, each.text))
+
+
+def _add_digest(file: str, text: str) -> str:
+    """Return the path of a file with a digest of a text appended to its name."""
+    digest = build_anonymous_slug(text).removeprefix("note-")
+    return f"{file.removesuffix(FILE_SUFFIX)}-{digest}{FILE_SUFFIX}"
 
 
 def _decide_entry(text: str, brief: Brief, decided: tuple[Scope, EntryType] | None) -> Decision:

@@ -164,15 +164,16 @@ def select_name_words(title: str, max_words: int, max_chars: int) -> list[str]:
     tables = _load_tables()
     sentences = _SENTENCE_END.split(title if title.isascii() else title.translate(_ASCII_SIGNS))
     found = (words for sentence in sentences if (words := _select_words(sentence)))
-    distinct_words = {fold(word): word for word in next(found, find_words(title))}
-    keys = list(distinct_words)[:max_words]
-    while keys[1:] and (
-        len("-".join(keys)) > max_chars < _MIN_FILLED * len("-".join(keys[:-1]))
-        or keys[-1] in tables.prepositions
-        or (tables.denials.has_form(keys[-1]) and len(keys) < len(distinct_words))
+    if not (distinct_words := list({fold(word): word for word in next(found, [])}.values())):
+        distinct_words = find_words(title)
+    words = distinct_words[:max_words]
+    while words[1:] and (
+        len("-".join(words)) > max_chars < _MIN_FILLED * len("-".join(words[:-1]))
+        or fold(words[-1]) in tables.prepositions
+        or (tables.denials.has_form(fold(words[-1])) and len(words) < len(distinct_words))
     ):
-        keys.pop()
-    return [distinct_words[key] for key in keys]
+        words.pop()
+    return words
 
 
 def find_words(text: str) -> list[str]:

@@ -46,11 +46,21 @@ def rename_new_files(
     Raises:
         Refused, BadName, QuotaExceeded: as `resolve_name_conflicts`.
     """
+    kept_paths = [
+        each.path
+        for each in change_set.changes
+        if each.base is None and rename(each, _DirectoryNames(views[each.path.scope])) == each.path.rel
+    ]
 
     def move(change: FileChange, names: _DirectoryNames) -> CanonicalPath:
-        path, rel = change.path, rename(change, names)
-        directory, _, name = rel.rpartition("/")
-        return path if rel == path.rel else _find_free_file(path.scope, directory, name, names)
+        path = change.path
+        if path in kept_paths:
+            return path
+        for each in kept_paths:
+            if each.scope == path.scope:
+                names.reserve(each.rel.rpartition("/")[0], each.name)
+        directory, _, name = rename(change, names).rpartition("/")
+        return _find_free_file(path.scope, directory, name, names)
 
     return replace(change_set, changes=tuple(_move_new_files(change_set.changes, move, policy, views)))
 

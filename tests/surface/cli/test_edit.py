@@ -122,7 +122,7 @@ def test_manual_edit_reaches_index_and_recall_but_keeps_name(cli, saved_path, ro
 def test_update_prints_outdated_fact_and_history(cli):
     old, fact = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
     path = cli.run_for_document("remember", old)["files_touched"][0]
-    new = path.replace("we-deploy-on-tuesdays", "we-now-deploy-on-mondays-no-longer-on-tuesdays")
+    new = path.replace("deploy.md", "deploy-no-longer-tuesdays.md")
     updated = re.compile(rf'updated: "{old}" → "{fact}" \(project/deploy, (\w{{5}})\)')
     dry_run = cli.run_for_lines("remember", fact, "--dry-run")[0]
     assert updated.fullmatch(dry_run.removeprefix("would be "))

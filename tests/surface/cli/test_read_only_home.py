@@ -73,7 +73,7 @@ def test_read_only_home_is_read(at):
     listed = json.loads(at("ls --json").stdout)["entries"]
     assert {each["name"] for each in listed} == at.facts
     (entry,) = json.loads(at("recall door --json").stdout)["entries"]
-    assert (entry["path"], entry["trust"]) == ("project/the-door-is-green.md", "owner")
+    assert (entry["path"], entry["trust"]) == ("project/door-green.md", "owner")
     assert len(at("history").stdout.splitlines()) == len(at.facts)
     assert json.loads(at("why {path} --json").stdout)["state"] == "committed"
 

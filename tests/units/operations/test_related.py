@@ -128,7 +128,7 @@ def test_clean_run_displays_no_entries(tmp_path):
 
 @pytest.mark.threat("T-RUN-16", control="related_trust")
 def test_entries_of_lower_trust_are_not_displayed(context):
-    assert_succeeded(run_remember(context, f"Deploys happen on Tuesdays {CANARY}", trust=Trust.AGENT))
+    assert_succeeded(run_remember(context, f"Deploys happen on Tuesdays. {CANARY}", trust=Trust.AGENT))
     assert CANARY not in get_job_text(context)
     assert CANARY in get_job_text(context, trust=Trust.AGENT)
 
@@ -372,6 +372,14 @@ def test_list_with_old_and_new_fact_keeps_both(context):
         assert {*list_bodies(context)} == {"We deploy on Tuesdays", "We now deploy on Fridays"}
 
 
+def test_items_with_equal_names_get_own_files(context):
+    result = assert_succeeded(run_remember(context, "- The API port is 8080\n- The API port is 9090"))
+    assert sorted(path.rpartition("/")[2] for path in result.files_touched) == [
+        "api-port-2.md",
+        "api-port.md",
+    ]
+
+
 def test_repeated_list_is_known(context):
     for text in (
         "- My gym day is Monday\n- My gym day is Thursday",
@@ -401,7 +409,7 @@ def test_fact_replaces_at_most_one_entry(context):
 
 
 def test_undisplayed_entry_does_not_lower_trust(context):
-    result = run_remember(context, f"Deploys happen on Tuesdays, {CANARY}", trust=Trust.EXTERNAL)
+    result = run_remember(context, f"Deploys happen on Tuesdays. {CANARY}", trust=Trust.EXTERNAL)
     (waiting,) = read_pending(context.state)
     assert result.error.code == "pending_review"
     approve_review(waiting.id, show_review(waiting.id, context).digest, context)
@@ -537,10 +545,8 @@ def test_chatter_is_not_stored(context):
 
 def test_used_name_gets_next_number(context):
     for number in ("", "-2", "-3"):
-        write_files(
-            context, {f"user/i-like-green-tea{number}.md": make_entry("Something else.", type="user")}
-        )
+        write_files(context, {f"user/green-tea{number}.md": make_entry("Something else.", type="user")})
         (path,) = assert_succeeded(run_remember(context, "I like green tea", dry_run=True)).summary.split()[
             2:
         ]
-        assert path == f"user/i-like-green-tea-{int(number[1:] or 1) + 1}.md"
+        assert path == f"user/green-tea-{int(number[1:] or 1) + 1}.md"
