@@ -11,16 +11,19 @@ Separate from `operations.review`, which reverses it: a preview only reads the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from muniment.content.entry import parse
-from muniment.errors import BadName, NotFound
+from muniment.errors import BadName, NotFound, printable
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.operations.job_context import JobContext
+from muniment.operations.request import MAX_LISTED_PATHS
 from muniment.operations.visibility import find_owned_entries, resolve_for_owner, resolve_place
-from muniment.store.handles import build_task_handle, parse_handle
+from muniment.store.handles import HANDLE_CHARS, build_task_handle, parse_handle
 from muniment.store.ledger import (
     Run,
+    find_commit,
     find_tasks,
     list_task_ends,
     read_content_after,
@@ -48,8 +51,7 @@ def resolve_task(context: JobContext, text: str, is_known: Callable[[Run], bool]
     """
     found = find_tasks(context.state, text, is_known)
     if len(found) > 1:
-        listed = ", ".join(f"{build_task_handle(task)} ({task})" for task in found)
-        raise BadName(f"ambiguous handle {text}: use one of these tasks: {listed}")
+        raise _create_ambiguity_error(text, found, {})
     return found[0] if found else text
 
 
@@ -70,13 +72,21 @@ def resolve_target(context: JobContext, text: str) -> str | CanonicalPath:
     if "/" in text or text in context.policy.scopes:
         return resolve_place(context, text)
     tasks, handle = find_tasks(context.state, text), parse_handle(text)
-    if handle is None or text in tasks:
+    if handle is None or (text in tasks and len(handle) < HANDLE_CHARS):  # As in `find_tasks`.
         return resolve_task(context, text)
     if not tasks:
         return resolve_for_owner(context, text)
-    if find_owned_entries(context, handle):
-        raise BadName(f"ambiguous handle {text}: a task and an entry have it; use the complete handle")
+    if entries := find_owned_entries(context, handle):
+        raise _create_ambiguity_error(text, tasks, entries)
     return resolve_task(context, text)
+
+
+def _create_ambiguity_error(text: str, tasks: Sequence[str], entries: Mapping[CanonicalPath, str]) -> BadName:
+    """Return the error about a text that names several tasks, or a task and entries; it lists them."""
+    listed = [f"task {build_task_handle(task)} ({task})" for task in tasks[:MAX_LISTED_PATHS]]
+    listed += [f"entry {path.text} ({each})" for path, each in islice(entries.items(), MAX_LISTED_PATHS)]
+    more = ", …" if max(len(tasks), len(entries)) > MAX_LISTED_PATHS else ""
+    return BadName(f"ambiguous handle {text}: use one of these: {', '.join(listed)}{more}")
 
 
 def load_task_steps(context: JobContext, task: str) -> tuple[CommittedStep, ...]:
@@ -123,7 +133,7 @@ def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = Fals
         is_redo: choose an undo, instead of a change.
 
     Raises:
-        NotFound: no such task, or no change is left to reverse.
+        NotFound: no such task, no change is left to reverse, or the task for a redo is not an undo.
         BadName, PathEscape, Refusal: as `resolve_target`.
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
@@ -132,13 +142,28 @@ def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = Fals
         if not steps:
             raise NotFound("no undo is left to redo" if is_redo else "no change is left to undo")
         return steps[0].task
-    target = resolve_target(context, text)
+    task = _find_last_task(context, resolve_target(context, text))
+    if is_redo and find_commit(context.state, task) is not None and not _is_undo(context, task):
+        raise NotFound(f"{printable(text)} is not an undo; to undo it: muniment undo {printable(text)}")
+    return task
+
+
+def _find_last_task(context: JobContext, target: str | CanonicalPath) -> str:
+    """Return the id of the last task that changed an entry; the id of a task is returned unchanged."""
     if isinstance(target, str):
         return target
     steps = read_whole_history(context.state, context.map_keys_to_scopes(), target, 1)
     if not steps:
         raise NotFound(f"no task has changed {target.text}")
     return steps[0].task
+
+
+def _is_undo(context: JobContext, task: str) -> bool:
+    """Return whether a task is an undo of a change (rule T2)."""
+    is_undo = False
+    while (done := find_commit(context.state, task)) is not None and done.run.undoes is not None:
+        task, is_undo = done.run.undoes, not is_undo
+    return is_undo
 
 
 def diff_undo(context: JobContext, step: CommittedStep) -> Iterator[str]:
