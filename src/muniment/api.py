@@ -382,7 +382,7 @@ class Memory:
         from muniment.operations.review import undo_task
 
         check_texts(task_id=task_id)
-        return _raise_failure(undo_task(task_id, self.context, cancel=cancel))
+        return _raise_failure(undo_task(task_id, self.context, accepts_handle=True, cancel=cancel))
 
     def history(self, path: str | None = None) -> tuple[CommittedStep, ...]:
         """Return the committed changes of files, the newest first; see `operations.review.load_history`.

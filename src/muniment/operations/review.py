@@ -352,22 +352,27 @@ DECIDED_BY: Final = "code"
 
 
 def undo_task(
-    task: str, context: JobContext, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None
+    task: str,
+    context: JobContext,
+    *,
+    trust: Trust = Trust.OWNER,
+    accepts_handle: bool = False,
+    cancel: Cancel | None = None,
 ) -> UndoResult:
     """Undo the changes of a task; return an error in the result's `error`, never raise it.
 
     Args:
-        task: the id of the task to undo; from the owner also its handle. Other callers resolve the handles of
-            their own tasks first.
+        task: the id of the task to undo.
         context: the policy, roots and state; the caller closes them.
         trust: the trust of the caller; a change that would replace text of a higher trust waits for the
             owner's review.
+        accepts_handle: whether `task` may also be the handle of any task; only for the owner.
         cancel: cancels the call; a commit that has begun to write is completed.
     """
     run = create_run(context, "undo", choose_task_id("undo", None), trust, DECIDED_BY)
     with track_progress("undoing"), span("task", kind="undo") as task_span:
         try:
-            if trust is Trust.OWNER:
+            if accepts_handle:
                 task = resolve_task(context, task)
             run = replace(run, undoes=task)
             result = _run_undo(task, run, context, context.start_deadline(cancel))

@@ -109,7 +109,8 @@ async def undo_task(call: Call) -> Response:
     """Undo the changes of a task."""
     body = await call.body(UndoBody)
     result = await run_in_context(
-        call, lambda context, cancel: review.undo_task(body.task_id, context, cancel=cancel)
+        call,
+        lambda context, cancel: review.undo_task(body.task_id, context, accepts_handle=True, cancel=cancel),
     )
     if isinstance(result.error, NotFound):
         raise HttpProblem("task_not_found")

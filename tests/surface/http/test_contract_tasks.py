@@ -26,6 +26,7 @@ from muniment.server.contract import HttpProblem
 from muniment.server.lane import MAX_PENDING, MAX_TIDYING
 from muniment.server.service import OPERATIONS
 from muniment.store.audit import read_records
+from muniment.store.handles import build_task_handle
 from muniment.testing.scripted_models import ScriptedModel
 
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -449,7 +450,8 @@ def test_undo_and_erase_events_name_source_and_extend_audit(separate_daemon):
     rel = path.removeprefix("user/")
     before, tasks = separate_daemon.read_files()[rel], [done["taskId"]]
     for is_present in False, True:  # An undo can be undone.
-        undone = separate_daemon.post(f"{BASE}/undo", {"taskId": tasks[-1]}).json()
+        name = build_task_handle(tasks[-1])[:4].upper() if is_present else tasks[-1]
+        undone = separate_daemon.post(f"{BASE}/undo", {"taskId": name}).json()
         assert (undone["undone"], undone["filesTouched"]) == (tasks[-1], [path])
         assert separate_daemon.read_files().get(rel) == (before if is_present else None)
         tasks.append(undone["taskId"])
