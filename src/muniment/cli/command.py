@@ -170,13 +170,12 @@ def command(
 
 
 def _apply_color(choice: str | None) -> None:
-    """Use the value of the option `--color`, if it was given."""
-    if choice is not None:
-        if choice not in _COLOR_CHOICES:
-            raise typer.BadParameter(
-                f"unknown value {choice!r}; use one of {', '.join(_COLOR_CHOICES)}", param_hint="--color"
-            )
-        choose_color(choice)
+    """Use the value of the option `--color`; without it, `auto`."""
+    if choice not in {None, *_COLOR_CHOICES}:
+        raise typer.BadParameter(
+            f"unknown value {choice!r}; use one of {', '.join(_COLOR_CHOICES)}", param_hint="--color"
+        )
+    choose_color(choice or "auto")
 
 
 def _run_and_print(
