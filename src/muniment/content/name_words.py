@@ -10,7 +10,8 @@ often, and a name is replaced when the text no longer has its words.
   subject ("Invoice 17 is paid"), or if it is denied ("not on Tuesdays").
 - M4. At most three words after "is" or a similar word are left out, if they end the sentence, and if at least
   two words precede them that carry meaning and are not all names.
-- M5. Words that deny something stay, except in case M4.
+- M5. Words that deny something stay, except in case M4. After a comma they end the name ("on Mondays, not on
+  Tuesdays").
 - M6. If no word is left, the title gives all its words.
 
 Separate from `titles.py`, because these rules and their tables are used for file names only.
@@ -253,7 +254,10 @@ def _drop_words(tokens: Iterable[_Token], language: str, *, has_copula: bool) ->
     for each in tokens:
         is_function = each.key in tables.changes or language in tables.functions.get(each.key, ())
         is_identifier = has_copula and each.is_number and bool(found) and previous is found[-1]
+        is_aside = previous is not None and previous.is_last and bool(found)
         previous = each
+        if each.is_denial and is_aside:
+            break
         if each.is_denial:
             is_denied = True
         elif (is_function and not each.is_name) or (each.is_value and not (is_denied or is_identifier)):
