@@ -248,7 +248,7 @@ def _wrap(text: str, width: int, indent: int = 0) -> list[str]:
         if line.strip():
             lines.append(line)
         room = max(1, width - (indent if lines else 0))
-        *parts, line = chop_cells(word, room) or [""]
+        *parts, line = chop_cells(word, room) or [word]
         lines += parts
     return [*lines, line]
 

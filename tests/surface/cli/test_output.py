@@ -21,6 +21,7 @@ TITLES = {
     "mixed": "Deploy 部署 in 东京 and ソウル at 10 " * 4 + "end",
     "hebrew": "אנחנו פורסים בימי חמישי בשעה עשר " * 4 + "סוף",
     "combining": "cafe\u0301 re\u0301sume\u0301 " * 12 + "end",
+    "marks": "word \u0301 " * 30 + "end",
     "emoji": "🚀 deploy 🎉 party 🇩🇪 " * 6 + "end",
     "words": "We deploy the release on Thursdays at ten, after all tests have passed " * 3 + "end",
     "code": "Run `make  test`, then <b>bold</b> [red]markup[/red] :rocket: %s {0}",

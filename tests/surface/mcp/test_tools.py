@@ -192,6 +192,28 @@ def test_model_cannot_forget_or_undo_owner_facts(session, opened_memory):
     assert len(opened_memory.recall("red ink").entries) == 2
 
 
+def test_client_undoes_by_handle_only_what_history_shows(session, user):
+    """Tasks of an earlier process have the same trust, but no client may find them by trying handles."""
+    shown, hidden = (
+        call_tool(session, "remember", content=f"The user likes {color} ink").structured_content
+        for color in ("grey", "green")
+    )
+    (path,) = hidden["paths"]
+    (user / path.removeprefix("user/")).write_text("---\nname: x\n---\n\x1b[2J is withheld\n")
+
+    async def body(client):
+        (step,) = (await client.call_tool("history", {})).structured_content["steps"]
+        assert (step["task_id"], step["task_handle"]) == (
+            shown["task_id"],
+            build_task_handle(shown["task_id"]),
+        )
+        foreign = await client.call_tool("undo", {"task_id": build_task_handle(hidden["task_id"])})
+        undone = await client.call_tool("undo", {"task_id": step["task_handle"]})
+        return read_error_code(foreign), undone.structured_content["undone"]
+
+    assert session(body) == ("not_found", shown["task_id"])
+
+
 def test_requester_cannot_undo_change_approved_by_owner(session, open_memory, tmp_path):
     policy = write_policy(tmp_path, require='"none"', user=REVIEWED)
     reviewed = open_memory(policy=policy, in_process=True)
