@@ -79,7 +79,7 @@ def test_undo_of_a_named_task_does_not_ask(cli, saved, roots):
     assert saved[0].files_touched[0] not in read_entries(roots)
 
 
-def test_undo_preview_of_changed_text_shows_lines_without_controls(cli, memory, roots):
+def test_undo_preview_of_changed_text_escapes_its_lines(cli, memory, roots):
     (path,) = memory.remember("We deploy on Thursdays", scope="project").files_touched
     rel = path.partition("/")[2]
     write_file(roots["project"], rel, (roots["project"] / rel).read_text() + "first \ue000 line\n")
