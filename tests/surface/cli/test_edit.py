@@ -46,7 +46,9 @@ def test_edit_updates_title_description_and_index(cli, saved_path, editor, roots
     editor(f"---\n{OLD_FACT}", f"---\n{NEW_FACT}")
     lines = cli.run_for_lines("edit", saved_path)
     new_path = saved_path.replace("dark", "light")  # The name is derived from the text.
-    found = re.fullmatch(r'changed: "Prefers light mode in every editor" \(user/editor, (\w{5})\)', lines[0])
+    title = "Prefers {} mode in every editor".format
+    changed = re.escape(f'changed: "{title("dark")}" → "{title("light")}"')
+    found = re.fullmatch(rf"{changed} \(user/editor, (\w{{5}})\)", lines[0])
     assert cli.run_for_document("show", found[1])["path"] == new_path
     assert not entry_file(roots, saved_path).exists()
     entry = parse(entry_file(roots, new_path).read_bytes())

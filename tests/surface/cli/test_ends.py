@@ -73,8 +73,9 @@ def test_dream_names_ended_entry_and_undo_restores_expired_one(cli, roots):
     expired = f"---\nexpires: {PAST}\n---\nThe bar is closed\n"
     write_file(roots["user"], "gone.md", expired)
     output = cli("dream").output
-    assert "ended, according to its text: user/over.md" in output
-    assert "muniment forget user/over.md --yes" in output
+    handle = next(each["handle"] for each in cli.run_for_document("ls")["entries"])
+    assert f'ended, according to its text: "over" (user, {handle}' in output
+    assert "muniment forget HANDLE" in output
     done = cli.run_for_document("dream", "--yes")
     assert (done["ended_entries"], done["expired_entries"]) == (["user/over.md"], ["user/gone.md"])
     assert (roots["user"] / "over.md").read_text() == f"---\nends: {PAST}\n---\nThe gym is closed\n"

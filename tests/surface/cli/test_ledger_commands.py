@@ -74,13 +74,14 @@ def test_why_prints_origin_and_manual_edit(cli, saved_fact, roots):
     record = Record(*record.split("\t"))
     assert (record.text, record.place) == ("Prefers dark mode in every editor there is", "user/editor")
     assert cli.run_for_document("show", record.handle)["path"] == path
-    assert lines[:2] == ["  written by you (trust owner)", "  it is unchanged since this task"]
-    handle = build_task_handle(task)
-    assert lines[2] == f"  last change: {handle} (remember); to undo it: muniment undo {handle}"
-    assert lines[3].startswith(f"  path {path}, task {task}, 20")
-    assert lines[4].startswith("  decided by rules, trust owner, policy strict@")
-    assert lines[5].endswith(" (a keyed digest)")
-    assert cli.run_for_lines("why", path)[1:] == lines[:3]
+    time = r"\d{1,2} [A-Z][a-z]{2} 20\d\d, \d\d:\d\d"
+    author = rf"  written by you \(trust owner\) on {time}, with remember \({build_task_handle(task)}\)"
+    assert re.fullmatch(author, lines[0])
+    assert lines[1] == "  it is unchanged since this task"
+    assert lines[2].startswith(f"  path {path}, task {task}, 20")
+    assert lines[3].startswith("  decided by rules, trust owner, policy strict@")
+    assert lines[4].endswith(" (a keyed digest)")
+    assert cli.run_for_lines("why", path)[1:] == lines[:2]
     file = roots["user"] / path.removeprefix("user/")
     file.write_bytes(b"by hand\n")
     output = cli("why", path).stdout
@@ -125,9 +126,9 @@ def test_show_and_why_print_versions_and_removals(cli, saved_fact, roots, monkey
         assert cli.run_for_error_code("show", shown) == code
     cli("undo", second_task)
     undone = cli.run_for_document("undo", task)["task_id"]
-    record, removed, last = cli.run_for_lines("why", path)
+    record, last, removed = cli.run_for_lines("why", path)
     assert (record.partition("\t")[0], removed) == (path, "  it was removed by this task")
-    assert last.startswith(f"  last change: {build_task_handle(undone)} (undo); ")
+    assert last.endswith(f", with undo ({build_task_handle(undone)})")
     assert cli.run_for_lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
     assert cli.run_for_document("show", f"{path}@{undone}")["content"] is None
     assert "note: only the newest 1 are listed" in cli("history", "--limit=1").stderr

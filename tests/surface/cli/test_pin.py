@@ -21,13 +21,14 @@ def entry_path(cli):
 def test_pin_moves_entry_and_pin_again_restores_it(cli, entry_path, roots):
     pinned = entry_path.replace("user/", "user/pinned/")
     title = "Prefers dark mode in every editor"
-    (line,) = cli.run_for_lines("pin", entry_path)
+    line, effect = cli.run_for_lines("pin", entry_path)
+    assert effect == "  agents can no longer change it"
     found = re.fullmatch(rf'pinned: "{title}" \(user/pinned/editor, (\w{{5}})\)', line)
     assert cli.run_for_document("show", found[1])["path"] == pinned
     assert not (roots["user"].parent / entry_path).exists()
     assert FACT in (roots["user"].parent / pinned).read_text()
     step, _ = cli.run_for_records("history", pinned)
-    assert step.text == f"~ {title} (edit)"
+    assert step.text == f"~ {title} (moved from user/editor)"
     document = cli.run_for_document("pin", pinned)
     assert document.pop("task_id").startswith("edit-")
     assert document == {"path": entry_path, "previous_path": pinned, "pinned": False, "notes": []}

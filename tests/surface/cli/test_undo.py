@@ -37,7 +37,7 @@ def read_entries(roots):
 
 @pytest.mark.parametrize(
     ("answer", "code"), [(b"y\n", 0), (b"yes\n", 0), (b"Y\n", 0)]
-    + [(answer, 130) for answer in (b"n\n", b"\n", b"yess\n", b"\x04", b"\x03", b"t\x03")],
+    + [(answer, 130) for answer in (b"n\n", b"\n", b"yess\nno\n", b"\x04", b"\x03", b"t\x03")],
 )  # fmt: skip
 def test_undo_on_terminal_shows_the_last_change_and_asks(cli, saved, roots, answer, code):
     before = read_entries(roots)
@@ -45,7 +45,7 @@ def test_undo_on_terminal_shows_the_last_change_and_asks(cli, saved, roots, answ
     assert screen.code == code, screen.text
     handle = build_task_handle(saved[-1].task_id)
     first, removed, question, *_ = screen.lines
-    assert re.fullmatch(rf"1 change by remember +just now +{handle}", first)
+    assert re.fullmatch(rf"undo of a change by remember: +just now +{handle}", first)
     assert re.fullmatch(rf"- {FACTS[-1]} +user\S*  \w{{5}}", removed)
     assert question.startswith("undo this? [y/N] ")
     after = read_entries(roots)
@@ -130,7 +130,7 @@ def test_undo_list_shows_changes_that_take_effect(cli, saved, memory):
     cli("undo", handles[1])
     assert read_listed() == [rows[2], rows[0]]
     redone = cli.run_for_document("redo", "--yes")["task_id"]
-    assert read_listed() == [(f"{rows[1][0]} (undo)", build_task_handle(redone)), rows[2], rows[0]]
+    assert read_listed() == [(f"{rows[1][0]} (redo)", build_task_handle(redone)), rows[2], rows[0]]
     tasks = cli.run_for_document("undo", "--list")["tasks"]
     assert [[step["task"] for step in steps] for steps in tasks] == [
         [redone], [saved[2].task_id], [saved[0].task_id],
