@@ -3,7 +3,8 @@
 D1 On a terminal a line has the text of the fact, its age, its place (scope and topic), its trust unless that
    is the owner's, and its handle. Long texts are wrapped at words to the width of the terminal.
 D2 In a pipe a line has the same fields in the same order, separated by tabs: text, time, place, trust,
-   handle. The trust is always given, and the time is UTC.
+   handle. The trust is always given, and the time is UTC. An entry without a handle, and every entry of
+   `ls --long`, has its path as a sixth field.
 D3 No field contains a control character: a tab in a text becomes a space.
 """
 

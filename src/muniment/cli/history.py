@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, time, timedelta
 from itertools import groupby, islice
@@ -70,6 +70,7 @@ def history(
     tabs.
     """
     from muniment.operations.review import STATE_TEXTS
+    from muniment.operations.undoable import list_undos
     from muniment.store.ledger import MAX_STEPS
 
     start = "" if since is None else parse_start(since, datetime.now().astimezone())
@@ -81,6 +82,7 @@ def history(
         steps = _load_steps(
             context, path or scope or "", maximum if where["json"] else 2 * maximum + 2, start
         )
+        undos = list_undos(context) if any(each.undoes for each in steps) else frozenset()
         is_edited = path.endswith(FILE_SUFFIX) and _is_edited_by_hand(context, path)
     changes = list_changes(steps)
     remarks = [clean_foreign_line(f"{path} {STATE_TEXTS['edited']}")] if is_edited else []
@@ -89,8 +91,22 @@ def history(
     elif len(changes) > maximum:
         remarks.append(f"only the newest {maximum} are listed; for more, use --limit")
     document = {"steps": [asdict(step) for step in steps], "complete": len(steps) < maximum}
-    lines = format_facts(create_change_line(*each, verbose=verbose) for each in changes[:maximum])
+    lines = format_facts(
+        create_change_line(_label_redo(step, undos), change, verbose=verbose)
+        for step, change in changes[:maximum]
+    )
     return Report(document | ({"edited_by_hand": True} if is_edited else {}), lines, remarks=remarks)
+
+
+def _label_redo(step: CommittedStep, undos: Collection[str]) -> CommittedStep:
+    """Return a step of a redo with the name of its task, `redo`; any other step unchanged.
+
+    Args:
+        step: the step.
+        undos: the ids of the tasks that are undos.
+    """
+    is_redo = step.undoes is not None and step.task not in undos
+    return replace(step, asked="redo") if is_redo else step
 
 
 def _load_steps(context: JobContext, path: str, limit: int, start: str) -> tuple[CommittedStep, ...]:
@@ -156,8 +172,7 @@ def create_change_line(step: CommittedStep, change: FactChange, *, verbose: bool
     text = change.title if is_known else "(erased)" if step.is_erased else change.path
     if change.old and change.new and change.old != change.new:
         text = f"{change.old} → {change.new}"
-    asked = "redo" if step.undoes is not None and step.undoes.startswith("undo-") else step.asked
-    label = "" if asked == _ORDINARY_TASKS.get(change.kind) else asked
+    label = "" if step.asked == _ORDINARY_TASKS.get(change.kind) else step.asked
     if change.kind == "moved":
         label = f"moved from {format_place(change.previous_path)}"
     if verbose:
@@ -314,8 +329,8 @@ def _list_tasks(where: MemoryFlags) -> Report:
 
 
 def _summarize_task(steps: Sequence[CommittedStep]) -> FactLine:
-    """Return one line for a task: its first change, and the number of the others."""
-    changes = list_changes(steps)
+    """Return one line for a change or a redo: its first fact, and the number of the others."""
+    changes = list_changes([_label_redo(each, ()) for each in steps])
     line, others = create_change_line(*changes[0]), len(changes) - 1
     return replace(line, text=f"{line.text}, and {others} more") if others else line
 

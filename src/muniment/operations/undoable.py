@@ -11,7 +11,7 @@ Separate from `operations.review`, which reverses it: a preview only reads the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from muniment.content.entry import parse
@@ -23,7 +23,7 @@ from muniment.operations.visibility import find_owned_entries, resolve_for_owner
 from muniment.store.handles import HANDLE_CHARS, build_task_handle, parse_handle
 from muniment.store.ledger import (
     Run,
-    find_commit,
+    TaskEnd,
     find_tasks,
     list_task_ends,
     read_content_after,
@@ -112,12 +112,9 @@ def list_undoable(context: JobContext, *, is_redo: bool = False) -> Iterator[tup
     Cost: a scan of the ids of all tasks; for each task that is yielded, two queries.
     """
     ends = list_task_ends(context.state, context.map_keys_to_scopes())
-    undone = {each.undoes for each in ends}
-    is_undo: dict[str, bool] = {}
-    for each in ends:
-        is_undo[each.task] = each.undoes is not None and not is_undo.get(each.undoes, False)
+    undone, undos = {each.undoes for each in ends}, _select_undos(ends)
     for each in reversed(ends):
-        if each.task in undone or is_undo[each.task] != is_redo or not each.is_bound:
+        if each.task in undone or (each.task in undos) != is_redo or not each.is_bound:
             continue
         steps = load_task_steps(context, each.task)
         if steps and not any(step.is_erased for step in steps):
@@ -143,7 +140,7 @@ def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = Fals
             raise NotFound("no undo is left to redo" if is_redo else "no change is left to undo")
         return steps[0].task
     task = _find_last_task(context, resolve_target(context, text))
-    if is_redo and find_commit(context.state, task) is not None and not _is_undo(context, task):
+    if is_redo and find_tasks(context.state, task) and task not in list_undos(context):
         raise NotFound(f"{printable(text)} is not an undo; to undo it: muniment undo {printable(text)}")
     return task
 
@@ -158,12 +155,20 @@ def _find_last_task(context: JobContext, target: str | CanonicalPath) -> str:
     return steps[0].task
 
 
-def _is_undo(context: JobContext, task: str) -> bool:
-    """Return whether a task is an undo of a change (rule T2)."""
-    is_undo = False
-    while (done := find_commit(context.state, task)) is not None and done.run.undoes is not None:
-        task, is_undo = done.run.undoes, not is_undo
-    return is_undo
+def list_undos(context: JobContext) -> frozenset[str]:
+    """Return the ids of the tasks that are undos; a redo is none of them (rule T2).
+
+    Cost: a scan of the ids of all tasks.
+    """
+    return _select_undos(list_task_ends(context.state, context.map_keys_to_scopes()))
+
+
+def _select_undos(ends: Iterable[TaskEnd]) -> frozenset[str]:
+    undos: set[str] = set()
+    for each in ends:
+        if each.undoes is not None and each.undoes not in undos:
+            undos.add(each.task)
+    return frozenset(undos)
 
 
 def diff_undo(context: JobContext, step: CommittedStep) -> Iterator[str]:

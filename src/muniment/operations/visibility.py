@@ -335,9 +335,12 @@ def _find_entry_of_task(context: JobContext, task_handle: str) -> str:
     """Return the handle of the only entry that a task changed.
 
     Raises:
-        NotFound: no task or several tasks have the handle, or the task changed several entries.
+        BadName: several tasks have the handle.
+        NotFound: no task has the handle, or the task changed several entries.
     """
     tasks = find_tasks(context.state, task_handle)
+    if len(tasks) > 1:
+        raise BadName(f"ambiguous handle {task_handle}: use the path of the entry; see: muniment history")
     steps = read_task_steps(context.state, context.map_keys_to_scopes(), tasks[0]) if len(tasks) == 1 else ()
     handles = {each.handle for each in steps}
     if len(handles) != 1 or "" in handles:

@@ -152,15 +152,15 @@ def test_history_scope_lists_only_changes_of_the_scope(cli, memory):
 
 def test_history_lists_a_rename_once(cli, memory):
     first = memory.remember("We deploy on Thursdays", scope="project")
-    changed = memory.remember("We now deploy on Mondays, no longer on Thursdays", scope="project")
+    changed = memory.edit(first.files_touched[0], "The release goes out on Fridays\n")
     step, added = cli.run_for_records("history")
-    assert step.text == "~ We deploy on Thursdays → We now deploy on Mondays, no longer on Thursdays"
+    assert step.text == "~ We deploy on Thursdays → The release goes out on Fridays (edit)"
     assert (step.handle, added.handle) == tuple(map(build_task_handle, (changed.task_id, first.task_id)))
     assert len(cli.run_for_document("history")["steps"]) == 3
     assert [each.text for each in cli.run_for_records("history", "--limit=1")] == [step.text]
     assert cli("history", "--limit=2").stderr == ""
-    memory.forget(changed.files_touched[-1])
-    assert read_texts(cli)[0].startswith("- We now deploy on Mondays")
+    memory.forget(changed.path)
+    assert read_texts(cli)[0].startswith("- The release goes out")
 
 
 def test_history_of_erased_text_does_not_show_it(cli, memory):
