@@ -13,9 +13,8 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from muniment.cli.terminal import color_text
 from muniment.content.gates import clean_foreign_line
@@ -37,8 +36,7 @@ _OWNER: Final = "owner"
 _SIGN_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 
-@dataclass(frozen=True, slots=True)
-class FactLine:
+class FactLine(NamedTuple):
     """A fact in the output of a command.
 
     Attributes:

@@ -332,7 +332,7 @@ def _summarize_task(steps: Sequence[CommittedStep]) -> FactLine:
     """Return one line for a change or a redo: its first fact, and the number of the others."""
     changes = list_changes([_label_redo(each, ()) for each in steps])
     line, others = create_change_line(*changes[0]), len(changes) - 1
-    return replace(line, text=f"{line.text}, and {others} more") if others else line
+    return line._replace(text=f"{line.text}, and {others} more") if others else line
 
 
 def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Report | int:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from glob import escape
 from itertools import chain
 from pathlib import Path
@@ -161,7 +160,7 @@ def _list_imported(result: ImportResult, context: JobContext) -> list[FactLine]:
         steps = [step for task in result.tasks for step in load_task_steps(context, task)]
         changes = list_changes(steps)[:MAX_LISTED]
         lines = [
-            replace(create_change_line(step, change), label="", handle=change.handle)
+            create_change_line(step, change)._replace(label="", handle=change.handle)
             for step, change in changes
         ]
     others = len(result.imported) - len(lines)

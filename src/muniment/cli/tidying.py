@@ -180,7 +180,7 @@ def _format_forget_preview(result: ForgetResult, *, verbose: bool) -> Iterator[s
         is_near = not result.removed_entries
         lines = [_create_line(each, "" if is_near else "-", verbose=verbose) for each in result.entries]
         if is_near:
-            lines = [replace(each, label="; ".join(filter(None, ["near", each.label]))) for each in lines]
+            lines = [each._replace(label="; ".join(filter(None, ["near", each.label]))) for each in lines]
         yield from format_facts(lines)
         return
     yield from format_facts(
@@ -298,11 +298,11 @@ def _format_steps(result: DreamResult, *, verbose: bool) -> Iterator[str]:
 def _list_step_lines(step: TidyStep, *, verbose: bool) -> Iterator[FactLine]:
     if step.stays is not None:
         line = _create_line(step.stays, "=", verbose=verbose)
-        yield replace(line, label="stays")
+        yield line._replace(label="stays")
         if step.new_text:
-            yield replace(line, text=step.new_text, sign="~", label="its new text")
+            yield line._replace(text=step.new_text, sign="~", label="its new text")
     for part in step.removed:
-        yield replace(_create_line(part, "-", verbose=verbose), label=_REASONS[step.reason])
+        yield _create_line(part, "-", verbose=verbose)._replace(label=_REASONS[step.reason])
 
 
 def _format_similar(result: DreamResult) -> Iterator[str]:
@@ -314,7 +314,7 @@ def _format_similar(result: DreamResult) -> Iterator[str]:
         (
             "similar, for you to decide:",
             [
-                replace(_create_line(part), label="" if sys.stdout.isatty() else f"similar, group {number}")
+                _create_line(part)._replace(label="" if sys.stdout.isatty() else f"similar, group {number}")
                 for part in group
             ],
         )

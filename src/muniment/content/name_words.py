@@ -137,7 +137,7 @@ class _Token(NamedTuple):
         is_value: whether the word is a number, a date or a unit.
         is_denial: whether the word denies something.
         is_name: whether the word has a capital inside a sentence.
-        is_last: whether a comma or colon follows.
+        ending: the comma, semicolon or colon that follows; otherwise empty.
     """
 
     text: str
@@ -146,7 +146,7 @@ class _Token(NamedTuple):
     is_value: bool
     is_denial: bool
     is_name: bool
-    is_last: bool
+    ending: str
 
 
 def select_name_words(title: str, max_words: int, max_chars: int) -> list[str]:
@@ -234,7 +234,7 @@ def _select_words(sentence: str) -> list[str]:
         len(before) >= _MIN_SUBJECT
         and len(tokens) - copula - 1 <= _MAX_VALUE
         and not all(each.is_name or each is tokens[0] for each in before)
-        and not any(each.is_last for each in tokens[copula:])
+        and not any(each.ending for each in tokens[copula:])
     ):
         after = []
     selected = [*before, *after]
@@ -254,7 +254,7 @@ def _drop_words(tokens: Iterable[_Token], language: str, *, has_copula: bool) ->
     for each in tokens:
         is_function = each.key in tables.changes or language in tables.functions.get(each.key, ())
         is_identifier = has_copula and each.is_number and bool(found) and previous is found[-1]
-        is_aside = previous is not None and previous.is_last and bool(found)
+        is_aside = previous is not None and previous.ending == "," and bool(found)
         previous = each
         if each.is_denial and is_aside:
             break
@@ -273,7 +273,7 @@ def _split_tokens(sentence: str) -> Iterator[_Token]:
     tables, is_after_number, is_first = _load_tables(), False, True
     for chunk in sentence.split():
         is_number = not chunk.isalpha() and tables.numbers.fullmatch(chunk) is not None
-        is_after_date, is_last = False, chunk.endswith(_BREAK)
+        is_after_date, ending = False, chunk[-1] if chunk.endswith(_BREAK) else ""
         for word in _split_chunk(chunk):
             key = fold(word)
             is_date = tables.values.has_form(key) or (is_after_number and tables.units.has_form(key))
@@ -281,7 +281,7 @@ def _split_tokens(sentence: str) -> Iterator[_Token]:
             is_denial = tables.denials.has_form(key) or (
                 key.endswith("nt") and chunk.endswith(_CONTRACTED_NOT)
             )
-            yield _Token(word, key, is_number, is_number or is_date, is_denial, is_name, is_last)
+            yield _Token(word, key, is_number, is_number or is_date, is_denial, is_name, ending)
             is_after_date, is_first = is_date, False
         is_after_number = is_number or is_after_date
 
