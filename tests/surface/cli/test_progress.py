@@ -78,7 +78,7 @@ def test_remember_shows_turns_and_tokens_until_end(tmp_path):
         output = terminal.read_rest()
         assert program.wait(SECONDS) == 0
     lines = list_visible_lines(output)
-    assert lines[0] == "saved (new): user/a.md"
+    assert lines[0].startswith('saved: "Prefers dark mode" (user, ')
     assert not [line for line in lines if "asking" in line or "remembering" in line]
 
 
@@ -127,7 +127,7 @@ def test_progress_is_not_shown_in_pipe(tmp_path):
         program = launch(tmp_path, "remember", FACT, *model.options)
         model.respond_after(SHOWN_SECONDS)
         stdout, stderr = program.communicate(timeout=SECONDS)
-    assert (stderr, stdout.startswith(b"saved (new): user/a.md\n")) == (b"", True)
+    assert (stderr, stdout.startswith(b'saved: "Prefers dark mode" (user, ')) == (b"", True)
 
 
 # -- what operations report ----------------------------------------------------------------------------

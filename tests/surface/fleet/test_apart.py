@@ -58,7 +58,7 @@ NEVER = HomeNames(
     entry=f"user/never.md@{'0' * 64}",
     path="user/never.md",
     key="never",
-    fact=f"The user keeps a {SECRET} in vault 12.",
+    fact=f"The user keeps a {SECRET} in cellar 12.",
     cursor="00000000-3",
     token=secrets.token_hex(16),
 )
@@ -187,14 +187,12 @@ def other(reviewing_nodes):
     """Create a home with an object of every kind, and return it with its names."""
     home = reviewing_nodes.create_home()
     at = home.nodes[0]
-    fact = f"The user keeps a {SECRET} in vault 7."
+    fact, pending = f"The user keeps a {SECRET} in vault 7.", f"The user keeps a {SECRET} in cellar 8."
     task = at.run_task("remember", {"content": fact, "scope": "user"})
     review = at.get(f"{BASE}/review/{task['reviewId']}").json()
     approval = at.post(f"{BASE}/review/{task['reviewId']}/approve", {"digest": review["digest"]})
     assert approval.status_code == 200, approval.text
-    pending_task = at.run_task(
-        "remember", {"content": fact.replace("7", "8"), "scope": "user"}, idempotency_key="theirs"
-    )
+    pending_task = at.run_task("remember", {"content": pending, "scope": "user"}, idempotency_key="theirs")
     review = at.get(f"{BASE}/review/{pending_task['reviewId']}").json()
     forget = at.run_task("forget", {"query": "no such thing as a wombat", "dryRun": True})
     (entry,) = at.post(f"{BASE}/recall", {"query": fact}).json()["entries"]
@@ -208,7 +206,7 @@ def other(reviewing_nodes):
         entry=entry["id"],
         path=approval.json()["filesTouched"][0],
         key="theirs",
-        fact=fact.replace("7", "8"),
+        fact=pending,
         cursor=at.cursor(2),
         token=derive_hello_name(derive_hello_key(home.token)),
     )

@@ -61,6 +61,9 @@ def list_option_names(module):
         "Lease",
         "Expires",
         "Json",
+        "Color",
+        "Verbose",
+        "EntryArgument",
         "ToolName",
         "ShellName",
         "MemoryFlags",
@@ -68,7 +71,10 @@ def list_option_names(module):
         "RunFlags",
     }
     shared = {name for name in vars(module) if name[0].isupper()} - {
+        "ENTRY_HELP",
         "Annotated",
+        "Any",
+        "Final",
         "Path",
         "StrEnum",
         "TypedDict",
