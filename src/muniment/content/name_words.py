@@ -99,8 +99,9 @@ class _NameTables(NamedTuple):
     """The tables of `name_words.toml`, compiled, and the function words.
 
     Attributes:
-        numbers: matches a number with its unit, such as `v4`, `10:30` or `16GB`.
-        values: words for dates and numbers.
+        digits: matches a number with its unit, such as `v4`, `10:30` or `16GB`.
+        dates: words for days, months and times.
+        numbers: the number words, by language.
         units: words for units.
         denials: words that deny something.
         changes: words that only state that a fact is new.
@@ -113,8 +114,9 @@ class _NameTables(NamedTuple):
         particles: finds particles at the beginning and end of a part of such a text.
     """
 
-    numbers: re.Pattern[str]
-    values: _Forms
+    digits: re.Pattern[str]
+    dates: _Forms
+    numbers: Mapping[str, frozenset[str]]
     units: _Forms
     denials: _Forms
     changes: frozenset[str]
@@ -208,13 +210,14 @@ def _load_tables() -> _NameTables:
         functions.pop(word, None)
     return _NameTables(
         compile_when_used(tables["number"]),
-        _Forms.from_line(f"{tables['dates']} {tables['numbers']}"),
+        _Forms.from_line(tables["dates"]),
+        _split_lines(tables["numbers"]),
         _Forms.from_line(tables["units"]),
         _Forms.from_line(tables["denials"]),
         frozenset(fold(tables["changes"]).split()),
         tuple(words["words"]),
         functions,
-        {name: frozenset(fold(line).split()) for name, line in tables["copulas"].items()},
+        _split_lines(tables["copulas"]),
         compile_when_used(tables["running_values"]),
         compile_when_used(tables["running_copulas"]),
         frozenset([*prepositions, *fold(tables["endings"]).split()]),
@@ -222,10 +225,16 @@ def _load_tables() -> _NameTables:
     )
 
 
+def _split_lines(table: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    """Return the words of each language."""
+    return {name: frozenset(fold(line).split()) for name, line in table.items()}
+
+
 def _select_words(sentence: str) -> list[str]:
     """Return the words of a sentence that carry meaning (rules M2 to M5)."""
-    tables, tokens = _load_tables(), list(_split_tokens(sentence))
-    language = _find_language(tokens)
+    chunks = [(chunk, _split_chunk(chunk)) for chunk in sentence.split()]
+    language = _find_language(chunks)
+    tables, tokens = _load_tables(), list(_read_tokens(chunks, language))
     copulas = tables.copulas.get(language, frozenset())
     copula = next((number for number, each in enumerate(tokens) if each.key in copulas), 0)
     before = _drop_words(tokens[:copula], language, has_copula=True)
@@ -268,15 +277,25 @@ def _drop_words(tokens: Iterable[_Token], language: str, *, has_copula: bool) ->
     return found
 
 
-def _split_tokens(sentence: str) -> Iterator[_Token]:
-    """Yield the words of a sentence in order."""
+def _read_tokens(chunks: Iterable[tuple[str, list[str]]], language: str) -> Iterator[_Token]:
+    """Yield the words of a sentence in order.
+
+    Args:
+        chunks: the parts of the sentence without spaces, and their words.
+        language: the language of the sentence, or "".
+    """
     tables, is_after_number, is_first = _load_tables(), False, True
-    for chunk in sentence.split():
-        is_number = not chunk.isalpha() and tables.numbers.fullmatch(chunk) is not None
+    numbers = tables.numbers.get(language, frozenset())
+    for chunk, words in chunks:
+        is_number = not chunk.isalpha() and tables.digits.fullmatch(chunk) is not None
         is_after_date, ending = False, chunk[-1] if chunk.endswith(_BREAK) else ""
-        for word in _split_chunk(chunk):
+        for word in words:
             key = fold(word)
-            is_date = tables.values.has_form(key) or (is_after_number and tables.units.has_form(key))
+            is_date = (
+                key in numbers
+                or tables.dates.has_form(key)
+                or (is_after_number and tables.units.has_form(key))
+            )
             is_name = not is_first and len(word) > 1 and word[0].isupper() and not is_date
             is_denial = tables.denials.has_form(key) or (
                 key.endswith("nt") and chunk.endswith(_CONTRACTED_NOT)
@@ -299,15 +318,21 @@ def _split_chunk(chunk: str) -> list[str]:
     return find_words(f"{chunk[: found.start()]} {article} {rest}{chunk[found.end() :]}")
 
 
-def _find_language(tokens: Sequence[_Token]) -> str:
-    """Return the language to which most of the function words among the tokens belong; "" if none does.
+def _find_language(chunks: Iterable[tuple[str, list[str]]]) -> str:
+    """Return the language to which most of the function words of a sentence belong; "" if none does.
 
     If several languages have equally many, the first of the table counts.
+
+    Args:
+        chunks: as for `_read_tokens`.
     """
-    functions = _load_tables().functions
-    counts = Counter(name for each in tokens if not each.is_denial for name in functions.get(each.key, ()))
+    tables = _load_tables()
+    keys = [fold(word) for chunk, words in chunks if not chunk.endswith(_CONTRACTED_NOT) for word in words]
+    counts = Counter(
+        name for key in keys if not tables.denials.has_form(key) for name in tables.functions.get(key, ())
+    )
     chosen = choose_languages(counts)
-    return next((name for name in _load_tables().languages if name in chosen), "")
+    return next((name for name in tables.languages if name in chosen), "")
 
 
 def _shorten_run(word: str) -> Iterator[str]:

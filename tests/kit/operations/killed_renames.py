@@ -20,17 +20,19 @@ import muniment
 from muniment.sandbox import sandbox
 
 FACTS = (
-    "The project{} pins pnpm to version {}",
-    "The staging server{} listens on port {}",
-    "The Oslo office{} has {} desks",
-    "The nightly backup{} retains {} days",
-    "The release train{} leaves in week {}",
-    "The payment gateway{} times out after {} seconds",
-    "Our Jira board{} has number {}",
-    "The kitchen budget{} is {} euros",
-    "My locker{} is number {}",
-    "The cache{} expires after {} minutes",
+    ("The project{} pins pnpm to mark{}", "project-pins-pnpm-mark{}"),
+    ("The staging server{} runs on mark{}", "staging-server-runs-mark{}"),
+    ("The Oslo office{} uses mark{}", "oslo-office-uses-mark{}"),
+    ("The nightly backup{} uses mark{}", "nightly-backup-uses-mark{}"),
+    ("The release train{} leaves from mark{}", "release-train-leaves-mark{}"),
+    ("The payment gateway{} runs on mark{}", "payment-gateway-runs-mark{}"),
+    ("Our Jira board{} uses mark{}", "jira-board-uses-mark{}"),
+    ("The kitchen{} uses mark{}", "kitchen-uses-mark{}"),
+    ("My locker{} uses mark{}", "locker-uses-mark{}"),
+    ("The cache{} runs on mark{}", "cache-runs-mark{}"),
 )
+"""Facts and their names, with the place of a value that changes."""
+
 ENTRIES = len(FACTS)
 LINES_PER_KILL = 50_000
 """Maximum number of lines of commits that a process runs until it is killed: those of some commits."""
@@ -51,11 +53,14 @@ PROVENANCE = re.compile(r"^muniment: (\{.*\})$", re.MULTILINE)
 def make_fact(number):
     """Return the fact with this number: a new version for one of the entries."""
     version, entry = divmod(number, ENTRIES)
-    return FACTS[entry].format(" now" if version else "", version + 11)
+    return FACTS[entry][0].format(" now" if version else "", version + 11)
 
 
 def make_name(fact):
-    return f"{fact.lower().replace(' ', '-')}.md"
+    """Return the file name of a fact."""
+    value = fact.rpartition("mark")[2]
+    names = {text.format(now, value): name for text, name in FACTS for now in ("", " now")}
+    return f"{names[fact].format(value)}.md"
 
 
 def kill_in_commit(limit):

@@ -77,6 +77,8 @@ def test_name_has_no_function_words_and_no_values():
         ("The lamp is green", "lamp-green"),
         ("Uncle Bob is allergic to peanuts", "uncle-bob-allergic-peanuts"),
         ("Invoice 1043 is paid", "invoice-1043"),
+        ("The user prefers quince jam to marmalade", "prefers-quince-jam-marmalade"),
+        ("Tenemos las quince sillas azules en la sala", "tenemos-sillas-azules-sala"),
         ("Tuesdays at 10", "tuesdays-at-10"),
         ("We moved to v2. The old server is gone", "moved"),
         ("L'heure du standup est 9h30", "heure-standup"),
