@@ -4,7 +4,8 @@ Separate from `operations.review`, which reverses it: a preview only reads the l
 
 - T1 A text names a task by its id, its handle, or the beginning of its handle. Several tasks with one handle
   are an error; none of them is chosen.
-- T2 A change takes effect if it was not undone. The undo of an undo is a change again (a redo).
+- T2 A change takes effect if it was not undone. The undo of an undo is a change again (a redo). Of a change
+  and all undos and redos of it, only the last one takes effect, whichever of them it names.
 - T3 An undo without a task reverses the newest change that takes effect; a redo the newest undo.
 - T4 A task that also changed directories that are not bound here, or whose text was erased, is never chosen.
 """
@@ -112,9 +113,16 @@ def list_undoable(context: JobContext, *, is_redo: bool = False) -> Iterator[tup
     Cost: a scan of the ids of all tasks; for each task that is yielded, two queries.
     """
     ends = list_task_ends(context.state, context.map_keys_to_scopes())
-    undone, undos = {each.undoes for each in ends}, _select_undos(ends)
+    undos = _select_undos(ends)
+    first_tasks: dict[str, str] = {}
+    last_tasks: dict[str, str] = {}
+    for each in ends:
+        reversed_task = each.undoes or each.task
+        first_tasks[each.task] = first_tasks.get(reversed_task, reversed_task)
+        last_tasks[first_tasks[each.task]] = each.task
     for each in reversed(ends):
-        if each.task in undone or (each.task in undos) != is_redo or not each.is_bound:
+        is_last = last_tasks[first_tasks[each.task]] == each.task
+        if not is_last or (each.task in undos) != is_redo or not each.is_bound:
             continue
         steps = load_task_steps(context, each.task)
         if steps and not any(step.is_erased for step in steps):

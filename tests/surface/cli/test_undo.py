@@ -288,3 +288,11 @@ def test_undo_of_a_long_chain_of_undos_works(cli, saved, memory, roots):
     assert cli.run_for_error_code("redo", "--yes") == "not_found"
     assert cli.run_for_document("undo", "--yes")["undone"] == task
     assert set(read_entries(roots)) == {each.files_touched[0] for each in saved[:2]}
+
+
+def test_undo_of_a_redone_task_leaves_earlier_changes(cli, saved):
+    handles = [build_task_handle(each.task_id) for each in saved]
+    for arguments in (["undo", handles[2]], ["redo", "--yes"], ["undo", handles[2]]):
+        assert cli(*arguments).exit_code == 0, arguments
+    assert [each.handle for each in cli.run_for_records("undo", "--list")] == handles[1::-1]
+    assert cli.run_for_lines("undo", "--yes")[0].startswith(f'undone: removed "{FACTS[1]}" (user')
