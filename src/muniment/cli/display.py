@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from muniment.operations.job_context import JobContext
 
 MIN_TEXT_CELLS: Final = 24
-"""Minimum width of the column with the text; a narrow terminal has no place, then no trust and no age."""
+"""Minimum width of the column with the text; a narrow terminal has no place, then no age and no trust.
+
+Without a column for the trust, it follows the text in parentheses.
+"""
 
 MAX_LABEL_CHARS: Final = 30
 """Maximum length of a remark that follows a text on the same line."""
@@ -165,7 +168,7 @@ class _Layout:
             "trust": max((len(each.trust) for each in rows), default=0) if shows_trust else 0,
             "handle": max((len(each.handle) for each in rows), default=0),
         }
-        for name in ("place", "trust", "age"):
+        for name in ("place", "age", "trust"):
             if self._measure_text(widths) < MIN_TEXT_CELLS:
                 widths[name] = 0
         self._widths = {name: width for name, width in widths.items() if width}
@@ -192,7 +195,9 @@ class _Layout:
         width, lines = self._text_width, list[str]()
         indent = _GAP if width > 4 * _GAP else 0
         *texts, last = [clean_foreign_line(line) for line in each.text.splitlines() or [""]]
-        label = f" ({clean_foreign_line(each.label)})" if each.label else ""
+        has_column = "trust" in self._widths or each.trust == _OWNER
+        remarks = ", ".join(filter(None, ["" if has_column else each.trust, clean_foreign_line(each.label)]))
+        label = f" ({remarks})" if remarks else ""
         if len(label) > MAX_LABEL_CHARS:
             texts, last, label = [*texts, last], label.strip(), ""
         for text in (*texts, last + label):

@@ -245,3 +245,13 @@ def test_colors_depend_on_terminal_option_and_environment(cli):
 @pytest.mark.usefixtures("titles")
 def test_json_is_the_same_on_a_terminal(cli):
     assert cli.show("ls", "--json", "--color=always").text == cli("ls", "--json").stdout
+
+
+@pytest.mark.parametrize("columns", [20, 30, 45, 80])
+def test_trust_of_others_is_shown_at_every_width(cli, memory, columns):
+    memory.remember("The mill of the village is closed on Sundays", scope="user", trust="agent")
+    memory.remember("The gate is blue", scope="user")
+    for command in (["ls"], ["history"]):
+        text = remove_colors(cli.show(*command, columns=columns).text)
+        assert text.count("agent") == 1, text
+        assert "owner" not in text
