@@ -168,6 +168,7 @@ def review_reject(
             preview = review.show_review(review_id, context)
             if not _confirm_decision("reject", preview, context):
                 return EXIT_CANCELLED
+            review_id = preview.review_id  # The beginning of an id can name another review by now.
         with cancel_on_interrupt() as cancel:
             return _report_decision(review.reject_review(review_id, context, cancel=cancel))
 
@@ -231,6 +232,7 @@ def erase(
     With --verify, search for remains of a text instead.
     """
     from muniment.operations.owner import erase
+    from muniment.operations.undoable import resolve_target
     from muniment.store.erase import EraseContext, find_remains
     from muniment.types import ErasePlan
 
@@ -242,11 +244,13 @@ def erase(
         if verify is not None:
             ground = EraseContext(context.state, context.roots, context.policy, context.start_deadline())
             return _report_remains(find_remains(read_input_file(verify, MAX_FILE_BYTES), ground), context)
+        found = target if "/" in target else resolve_target(context, target)
+        name = target if isinstance(found, str) else found.text
         with cancel_on_interrupt() as cancel:
-            done = erase(context, target, dry_run=not yes, cancel=cancel)
+            done = erase(context, name, dry_run=not yes, cancel=cancel)
     if isinstance(done, ErasePlan):
         return Report(done.as_json, _format_plan(done))
-    return Report(done.as_json, _format_receipt(done, target), done.notes)
+    return Report(done.as_json, _format_receipt(done, name), done.notes)
 
 
 def _report_remains(found: Mapping[str, int], context: JobContext) -> Report:

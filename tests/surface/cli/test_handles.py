@@ -236,3 +236,9 @@ def test_library_accepts_handles(memory):
     assert memory.erase(handle, dry_run=True).files == (path,)
     assert memory.undo(build_task_handle(done.task_id)[:4]).undone == done.task_id
     assert re.fullmatch(r"[0-9b-df-hj-np-tv-z]{5}", handle)
+
+
+def test_erase_by_handle_names_the_path_that_it_erased(cli, memory):
+    (path,) = memory.remember(FACT, scope="user").files_touched
+    handle = memory.show(path).handle
+    assert cli.run_for_lines("erase", handle, "--yes")[0].startswith(f"erased: {path} (1 files")
