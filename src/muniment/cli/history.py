@@ -17,7 +17,7 @@ from muniment.cli.options import EntryArgument, MemoryFlags, Verbose, create_sco
 from muniment.cli.suggestions import suggest_changes, suggest_places, suggest_undos
 from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm, is_interactive, print_line
 from muniment.content.gates import clean_foreign_line
-from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError, printable
+from muniment.errors import BadArguments, ConfigInvalid, Erased, NotFound, ToolError, printable
 from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
@@ -290,7 +290,8 @@ def undo(
 ) -> Report | int:
     """Undo a change; without an argument, the last one.
 
-    On a terminal, the last one is shown first, and the command asks. It does not ask if you name a change.
+    On a terminal, the last one is shown first, and the command asks. It does not ask if you name a change. If
+    you name an entry, and its last task changed other entries too, it asks.
 
     If an entry was changed again after the task, nothing is undone.
     """
@@ -347,6 +348,13 @@ def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Repo
     with open_command_context(where) as context:
         found = find_undoable(context, task or None, is_redo=is_redo)
         steps = load_task_steps(context, found)
+        if task and not yes and not _names_task(task, found) and len(list_changes(steps)) > 1:
+            is_asking = not where["json"] and is_interactive()
+            if not is_asking:
+                raise BadArguments(
+                    f"the last task that changed {printable(task)} has several changes; "
+                    f"to {word} all: muniment {word} {steps[0].task_handle}"
+                )
         if is_asking:
             for line in _preview_undo(context, steps, word):
                 print_line(line)
@@ -357,6 +365,13 @@ def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Repo
             result = review.undo_task(found, context, cancel=cancel)
         done = load_task_steps(context, result.task_id) if result.error is None else ()
     return Report(result.as_json, _format_undo(done, f"{word[:2]}done"), result.notes, error=result.error)
+
+
+def _names_task(text: str, task: str) -> bool:
+    """Return whether a text is the id or a handle of a task; otherwise it names an entry or a place."""
+    from muniment.store.handles import build_task_handle
+
+    return text == task or build_task_handle(task).startswith(text.lower())
 
 
 def _preview_undo(context: JobContext, steps: Sequence[CommittedStep], word: str) -> Iterator[str]:

@@ -296,3 +296,18 @@ def test_undo_of_a_redone_task_leaves_earlier_changes(cli, saved):
         assert cli(*arguments).exit_code == 0, arguments
     assert [each.handle for each in cli.run_for_records("undo", "--list")] == handles[1::-1]
     assert cli.run_for_lines("undo", "--yes")[0].startswith(f'undone: removed "{FACTS[1]}" (user')
+
+
+def test_undo_of_an_entry_asks_if_the_task_has_more(cli, roots, tmp_path):
+    for number in range(3):
+        write_file(tmp_path / "notes", f"{number}.md", f"Mill {number} is open.\n")
+    cli.run_for_document("import", tmp_path / "notes", "--trust", "owner", "--scope", "user")
+    before = read_entries(roots)
+    path = min(before)
+    assert cli.run_for_error_code("undo", path) == "bad_arguments"
+    for name in (path, "user"):
+        screen = cli.show("undo", name, "--color=never", answers={"[y/N] ": b"n\n"})
+        assert (screen.code, read_entries(roots)) == (130, before)
+        assert sum(line.startswith("- Mill ") for line in screen.lines) == len(before)
+    assert cli("undo", path, "--yes").exit_code == 0
+    assert read_entries(roots) == {}
