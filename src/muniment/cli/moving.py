@@ -157,8 +157,11 @@ def _list_imported(result: ImportResult, context: JobContext) -> list[FactLine]:
             for each in result.imported[:MAX_LISTED]
         ]
     else:
-        steps = [step for task in result.tasks for step in load_task_steps(context, task)]
-        changes = list_changes(steps)[:MAX_LISTED]
+        changes = []
+        for task in result.tasks:
+            if len(changes) < MAX_LISTED:
+                changes += list_changes(load_task_steps(context, task))
+        changes = changes[:MAX_LISTED]
         lines = [
             create_change_line(step, change)._replace(label="", handle=change.handle)
             for step, change in changes

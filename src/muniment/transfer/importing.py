@@ -49,6 +49,7 @@ from muniment.content.secrets import redact_secrets
 from muniment.content.titles import build_slug, derive_titles, shorten_name
 from muniment.errors import (
     BadName,
+    Cancelled,
     InvalidContent,
     MunimentError,
     NotFound,
@@ -190,7 +191,8 @@ def import_items(
                 progress.done += 1
             importer.finish()
     except MunimentError as error:
-        result.error = error
+        is_partial = isinstance(error, Cancelled) and bool(result.tasks)
+        result.error = Cancelled("the listed tasks were written, the rest was not") if is_partial else error
         if not request.dry_run:
             record_result(
                 context, TASK_KIND, choose_task_id(TASK_KIND, None), error, decided_by=RuleWriter.name

@@ -576,6 +576,7 @@ def test_cancelled_import_keeps_batches_and_resumes(cli, tmp_path, monkeypatch):
         "cancelled",
         4,
     )
+    assert "nothing was written" not in done["error"]["message"]
     assert any("memory" in each["reason"] for each in done["not_taken"]), "the report names the rest"
     monkeypatch.setattr(importing, "commit", real_commit)
     done = cli.run_for_document("import", write_rows(tmp_path, 10))
