@@ -28,10 +28,12 @@ from muniment.portable import IS_WINDOWS
 
 if TYPE_CHECKING:
     from muniment.operations.exporting import ExportFormat
+    from muniment.operations.fact_changes import FactChange
     from muniment.operations.job_context import JobContext
     from muniment.settings import Settings
     from muniment.transfer.backup import BackupSummary
     from muniment.transfer.import_report import ImportResult
+    from muniment.types import CommittedStep
 
 
 def _require_nofollow() -> None:
@@ -157,7 +159,7 @@ def _list_imported(result: ImportResult, context: JobContext) -> list[FactLine]:
             for each in result.imported[:MAX_LISTED]
         ]
     else:
-        changes = []
+        changes = list[tuple[CommittedStep, FactChange]]()
         for task in result.tasks:
             if len(changes) < MAX_LISTED:
                 changes += list_changes(load_task_steps(context, task))
