@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, time, timedelta
@@ -15,7 +14,7 @@ from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.display import FactLine, describe_fact, format_facts, format_place, quote_fact, wrap_words
 from muniment.cli.options import EntryArgument, MemoryFlags, Verbose, create_scope_option
 from muniment.cli.suggestions import suggest_changes, suggest_places, suggest_undos
-from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm, is_interactive, print_line
+from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm_preview, is_interactive
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import BadArguments, ConfigInvalid, Erased, NotFound, ToolError, printable
 from muniment.kernel.path import FILE_SUFFIX
@@ -356,10 +355,8 @@ def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Repo
                     f"to {word} all: muniment {word} {steps[0].task_handle}"
                 )
         if is_asking:
-            for line in _preview_undo(context, steps, word):
-                print_line(line)
-            if not confirm(f"{word} this? [y/N] "):
-                print("nothing was changed", file=sys.stderr)
+            preview = _preview_undo(context, steps, word)
+            if not confirm_preview(preview, f"{word} this?", "nothing was changed"):
                 return EXIT_CANCELLED
         with cancel_on_interrupt() as cancel:
             result = review.undo_task(found, context, cancel=cancel)

@@ -20,9 +20,8 @@ from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     cancel_on_interrupt,
-    confirm,
+    confirm_preview,
     is_interactive,
-    print_line,
     read_input_file,
 )
 from muniment.content.gates import clean_foreign_line
@@ -142,12 +141,8 @@ def review_approve(
 
 def _confirm_decision(verb: str, preview: ReviewShown, context: JobContext) -> bool:
     """Show a review, ask whether to approve or reject it, and return the answer."""
-    for line in _list_preview_lines(preview, context):
-        print_line(line)
-    is_confirmed = confirm(f"{verb} this? [y/N] ")
-    if not is_confirmed:
-        print("nothing was decided; the review is still pending", file=sys.stderr)
-    return is_confirmed
+    lines = _list_preview_lines(preview, context)
+    return confirm_preview(lines, f"{verb} this?", "nothing was decided; the review is still pending")
 
 
 @command("not rejected")

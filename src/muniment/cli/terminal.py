@@ -232,11 +232,11 @@ def is_interactive() -> bool:
 
 
 def confirm(question: str) -> bool:
-    """Ask a yes-or-no question until the answer is one of them; return whether it is yes.
+    """Ask a question until the answer is yes or no; return whether it is yes.
 
     An empty answer, and the end of the input, mean no.
     """
-    while (answer := (read_answer(question) or "").casefold()) not in {"", "n", "no"}:
+    while (answer := (read_answer(f"{question} [y/N] ") or "").casefold()) not in {"", "n", "no"}:
         if answer in {"y", "yes"}:
             return True
         print("answer y or n")
@@ -261,7 +261,22 @@ def read_answer(question: str) -> str | None:
 
 def confirm_change(question: str) -> bool:
     """Ask a user at a terminal for confirmation, and return the answer; without a terminal, return False."""
-    return is_interactive() and confirm(f"{question} [y/N] ")
+    return is_interactive() and confirm(question)
+
+
+def confirm_preview(lines: Iterable[str], question: str, refusal: str) -> bool:
+    """Print what a command would change, ask for confirmation, and return the answer.
+
+    Args:
+        lines: the preview.
+        question: the question.
+        refusal: the line to print if the answer is no.
+    """
+    print_lines(lines)
+    is_confirmed = confirm(question)
+    if not is_confirmed:
+        print(refusal, file=sys.stderr)
+    return is_confirmed
 
 
 # -- input file --------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from muniment.cli.terminal import (
     EXIT_CANCELLED,
     cancel_on_interrupt,
     confirm,
+    confirm_preview,
     is_interactive,
     print_line,
     print_notes,
@@ -93,7 +94,8 @@ def forget(
         if is_asking and result.error is None and result.entries:
             chosen = _ask_which(context, result, verbose=verbose)
             if not chosen:
-                return _report_nothing("nothing was forgotten")
+                print("nothing was forgotten", file=sys.stderr)
+                return EXIT_CANCELLED
             with cancel_on_interrupt() as cancel:
                 picked = replace(request, dry_run=False, chosen=chosen)
                 result = job.forget(picked, context, RuleWriter(), cancel=cancel)
@@ -114,7 +116,7 @@ def _ask_which(context: JobContext, result: ForgetResult, *, verbose: bool) -> t
     for line in (*format_facts(facts), *_format_retained(context, result.kept, "not listed")):
         print_line(line)
     if is_single:
-        return entries if confirm("Forget this? [y/N] ") else ()
+        return entries if confirm("forget this?") else ()
     numbers = _ask_numbers(len(entries), limit)
     return tuple(entries[number - 1] for number in numbers)
 
@@ -125,7 +127,7 @@ def _ask_numbers(count: int, limit: int) -> tuple[int, ...]:
     if count > limit:
         choice = f"at most {limit} numbers such as 1 3, or Enter for none"
     while True:
-        answer = read_answer(f"Forget which? ({choice}) ")
+        answer = read_answer(f"forget which? ({choice}) ")
         numbers = () if answer is None else _parse_numbers(answer, count)
         if numbers is not None and len(numbers) <= limit:
             return numbers
@@ -230,10 +232,9 @@ def dream(
         remarks = [] if result.error else list(_list_findings(context, result))
         if is_asking and result.error is None and result.steps:
             print_notes(result.notes)
-            for line in (*_format_steps(result, verbose=verbose), *remarks):
-                print_line(line)
-            if not confirm("Apply? [y/N] "):
-                return _report_nothing("nothing was changed")
+            preview = (*_format_steps(result, verbose=verbose), *remarks)
+            if not confirm_preview(preview, "apply these changes?", "nothing was changed"):
+                return EXIT_CANCELLED
             with cancel_on_interrupt() as cancel:
                 recorded.is_replay = True
                 shown = replace(request, dry_run=False, digest=result.digest)
@@ -400,12 +401,6 @@ def _explain(error: MunimentError | None) -> MunimentError | None:
     if error is None or error.code != "preview_changed":
         return error
     return create_preview_error(advice="run this again")
-
-
-def _report_nothing(message: str) -> int:
-    """Print that the user changed nothing, and return the exit code."""
-    print(message, file=sys.stderr)
-    return EXIT_CANCELLED
 
 
 def _create_line(part: EntryPart, sign: str = "", *, verbose: bool = False) -> FactLine:

@@ -15,8 +15,8 @@ from muniment.errors import InvalidScope, JobFailed
 from muniment.testing.scripted_models import ScriptedModel, reply_with_text
 
 FACT = "The user prefers dark mode in all editors"
-WHICH = "Forget which?"
-THIS = "Forget this? [y/N] "
+WHICH = "forget which?"
+THIS = "forget this? [y/N] "
 
 
 def write_entries(roots):
@@ -143,7 +143,7 @@ def test_forget_on_terminal_asks_about_one_match(ask, roots):
     assert (roots["user"] / "ops" / "deploy.md").read_text() == "We deploy on Thursdays\n"
 
 
-@pytest.mark.parametrize("keys", ["n\n", "\n", "\x04", "\x03", "yes please\n", b"\xff\xfe\n"])
+@pytest.mark.parametrize("keys", ["n\n", "\n", "\x04", "\x03", "yes please\nn\n", b"\xff\xfe\nn\n"])
 def test_forget_without_consent_removes_nothing(ask, roots, keys):
     write_facts(roots, 1)
     before = take_snapshot(roots["user"])
@@ -348,7 +348,7 @@ def test_dream_previews_and_applies_with_yes(cli, roots):
 
 def test_dream_on_terminal_asks_and_applies_preview(ask, roots):
     write_duplicates(roots)
-    terminal = ask("dream").expect("Apply? [y/N] ")
+    terminal = ask("dream").expect("apply these changes? [y/N] ")
     shown = " ".join(terminal.text.split())
     assert f"= {FACT} (stays)" in shown
     assert "similar, for you to decide:" in shown
@@ -362,7 +362,7 @@ def test_dream_on_terminal_asks_and_applies_preview(ask, roots):
 def test_dream_without_consent_changes_nothing(ask, roots, keys):
     write_duplicates(roots)
     before = take_snapshot(roots["user"])
-    terminal = ask("dream").expect("Apply? [y/N] ").type(keys)
+    terminal = ask("dream").expect("apply these changes? [y/N] ").type(keys)
     assert terminal.end() == 130
     assert take_snapshot(roots["user"]) == before
 
@@ -370,7 +370,7 @@ def test_dream_without_consent_changes_nothing(ask, roots, keys):
 @pytest.mark.parametrize("name", ["a.md", "b.md"])
 def test_dream_changes_nothing_if_entry_changed_meanwhile(ask, roots, name):
     write_duplicates(roots)
-    terminal = ask("dream").expect("Apply? [y/N] ")
+    terminal = ask("dream").expect("apply these changes? [y/N] ")
     write_file(roots["user"], name, "Something entirely different was written here\n")
     before = take_snapshot(roots["user"])
     assert terminal.type("y\n").end() == 1
