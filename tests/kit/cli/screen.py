@@ -1,6 +1,6 @@
 """The screens of commands on a real pseudo terminal, each in a fork of this process.
 
-A fork starts 20 times as fast as a program. Commands that use a worker need `kit.cli.terminal`: a fork
+A fork starts 20 times as fast as a program. Commands that use a worker need `kit.cli.device`: a fork
 would share the worker of this process.
 """
 

@@ -3,11 +3,12 @@
 import json
 import os
 import re
+from contextlib import ExitStack
 from itertools import product
 
 import pytest
 
-from kit.cli.terminal import Terminal
+from kit.cli.device import TerminalDevice
 from kit.memories import take_snapshot, write_file
 from kit.model_stub import URL, install_model_stub
 from muniment import api
@@ -16,7 +17,7 @@ from muniment.testing.scripted_models import ScriptedModel, reply_with_text
 
 FACT = "The user prefers dark mode in all editors"
 WHICH = "forget which?"
-THIS = "forget this? [y/N] "
+THIS = "forget this? [y/N]"
 
 
 def write_entries(roots):
@@ -40,17 +41,15 @@ def strip_records(lines):
 @pytest.fixture
 def ask(tmp_path, roots):
     """Return a function that starts a command on a real terminal, over the roots."""
-    started = []
+    bound = [f"--root={scope}={path}" for scope, path in roots.items()]
+    with ExitStack() as opened:
 
-    def start(*arguments, **more):
-        bound = [f"--root={scope}={path}" for scope, path in roots.items()]
-        started.append(Terminal(tmp_path, *arguments, *bound, **more))
-        return started[-1]
+        def start(*arguments, columns=80):
+            terminal = opened.enter_context(TerminalDevice(columns))
+            terminal.launch(tmp_path, *arguments, *bound)
+            return terminal
 
-    yield start
-    for each in started:
-        each.process.kill()
-        each.process.wait()
+        yield start
 
 
 # -- forget: pipe ------------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ def test_forget_on_terminal_asks_about_one_match(ask, roots):
     assert terminal.type("y\n").end() == 0
     assert terminal.lines[2:] == ['forgot: "We deploy on Thursdays"', "to restore it: muniment undo"]
     assert not (roots["user"] / "ops" / "deploy.md").exists()
-    undo = ask("undo").expect("undo this? [y/N] ").type("y\n")
+    undo = ask("undo").expect("undo this? [y/N]").type("y\n")
     assert undo.end() == 0
     assert (roots["user"] / "ops" / "deploy.md").read_text() == "We deploy on Thursdays\n"
 
@@ -280,9 +279,9 @@ def test_hostile_title_imitates_neither_question_nor_number(ask, roots, columns)
         write_file(roots["user"], f"x{number}.md", f"{text}\n")
     terminal = ask("forget", "ship", columns=columns).expect(f"\n{WHICH}")
     lines = terminal.text.rpartition(f"\n{WHICH}")[0].splitlines()
-    assert "\x1b[2J" not in terminal.raw
-    assert "\x07" not in terminal.raw
-    assert "\u202e" not in terminal.raw
+    assert "\x1b[2J" not in terminal.output
+    assert "\x07" not in terminal.output
+    assert "\u202e" not in terminal.output
     numbers = [line.split()[0] for line in lines if not line.startswith((" ", "not "))]
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
     assert max(map(len, lines)) <= columns
@@ -348,7 +347,7 @@ def test_dream_previews_and_applies_with_yes(cli, roots):
 
 def test_dream_on_terminal_asks_and_applies_preview(ask, roots):
     write_duplicates(roots)
-    terminal = ask("dream").expect("apply these changes? [y/N] ")
+    terminal = ask("dream").expect("apply these changes? [y/N]")
     shown = " ".join(terminal.text.split())
     assert f"= {FACT} (stays)" in shown
     assert "similar, for you to decide:" in shown
@@ -362,7 +361,7 @@ def test_dream_on_terminal_asks_and_applies_preview(ask, roots):
 def test_dream_without_consent_changes_nothing(ask, roots, keys):
     write_duplicates(roots)
     before = take_snapshot(roots["user"])
-    terminal = ask("dream").expect("apply these changes? [y/N] ").type(keys)
+    terminal = ask("dream").expect("apply these changes? [y/N]").type(keys)
     assert terminal.end() == 130
     assert take_snapshot(roots["user"]) == before
 
@@ -370,7 +369,7 @@ def test_dream_without_consent_changes_nothing(ask, roots, keys):
 @pytest.mark.parametrize("name", ["a.md", "b.md"])
 def test_dream_changes_nothing_if_entry_changed_meanwhile(ask, roots, name):
     write_duplicates(roots)
-    terminal = ask("dream").expect("apply these changes? [y/N] ")
+    terminal = ask("dream").expect("apply these changes? [y/N]")
     write_file(roots["user"], name, "Something entirely different was written here\n")
     before = take_snapshot(roots["user"])
     assert terminal.type("y\n").end() == 1
