@@ -47,7 +47,7 @@ def history(
     path: Annotated[
         str,
         typer.Argument(
-            help="An entry, folder or scope, or a task; everything if empty.", autocompletion=suggest_places
+            help="An entry, a folder, a scope or a task; everything if empty.", autocompletion=suggest_places
         ),
     ] = "",
     limit: Annotated[
@@ -313,7 +313,7 @@ def redo(
 ) -> Report | int:
     """Redo a change that was undone.
 
-    Without an argument, show the last undo and ask.
+    On a terminal, the last undo is shown first, and the command asks. It does not ask if you name an undo.
     """
     return _reverse(task, where, yes=yes, is_redo=True)
 

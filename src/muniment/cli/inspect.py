@@ -330,9 +330,9 @@ def pin(
     where: MemoryFlags,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; commit nothing.")] = False,
 ) -> Report:
-    """Protect an entry from changes by agents, or end that protection.
+    """Protect an entry from agents, or end that protection.
 
-    A pinned entry moves to the folder `pinned` of its scope, and recall prefers it.
+    Agents cannot change a pinned entry. It moves to the folder `pinned` of its scope, and recall prefers it.
     """
     from muniment.operations import edit as operation
 

@@ -154,7 +154,8 @@ def review_reject(
 ) -> Report | int:
     """Reject a pending review.
 
-    Its changes are never committed. On a terminal, the command shows the review first, and asks.
+    Its changes are never committed. On a terminal, the command shows the review first, and asks for
+    confirmation.
     """
     from muniment.operations import review
 
@@ -209,7 +210,7 @@ def erase(
     target: Annotated[
         str,
         typer.Argument(
-            help="An entry; or the id of a task, to erase all files that it wrote.",
+            help="An entry by its handle or path; or a task by its handle or id, to erase all its files.",
             autocompletion=suggest_entries,
         ),
     ] = "",

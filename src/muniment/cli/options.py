@@ -110,7 +110,9 @@ Color = Annotated[
         metavar="auto|always|never", help="Print colours; auto: on a terminal, unless NO_COLOR is set."
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Also print policy, turns, time and confinement.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Also print details, such as the policy and the task.")
+]
 
 
 class MemoryFlags(TypedDict):

@@ -48,11 +48,7 @@ TABLE: Final[dict[str, CommandRow]] = {
         "Run tool calls that standard input contains as JSON lines.", "remember", has_agent=True
     ),
     "recall": CommandRow("Recall entries that help with a message.", "recall"),
-    "forget": CommandRow(
-        "Forget an entry, by its path or a description.",
-        "tidying",
-        is_traced=True,
-    ),
+    "forget": CommandRow("Forget entries, by their handle, path or description.", "tidying", is_traced=True),
     "dream": CommandRow(
         "Tidy the memory: merge duplicates, remove expired entries.",
         "tidying",
@@ -62,7 +58,7 @@ TABLE: Final[dict[str, CommandRow]] = {
     "why": CommandRow("Show the origin of an entry: who wrote it, and when.", "history"),
     "edit": CommandRow("Edit an entry in your editor.", "inspect"),
     "pin": CommandRow(
-        "Protect an entry from changes by agents, or end that protection.",
+        "Protect an entry from agents, or end that protection.",
         "inspect",
     ),
     "undo": CommandRow("Undo a change; without an argument, the last one.", "history", is_traced=True),

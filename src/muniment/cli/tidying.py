@@ -77,7 +77,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Forget all matches without asking.")] = False,
     verbose: Verbose = False,
 ) -> Report | int:
-    """Forget an entry, by its path or a description.
+    """Forget entries, by their handle, path or description.
 
     On a terminal, the command shows the matches and asks which to forget. Without one, it only shows them,
     or forgets all with --yes. `muniment undo` restores an entry, unless it is erased later.

@@ -293,9 +293,9 @@ def test_single_hostile_text_is_indented(ask_in_process, roots, columns):
     write_file(roots["user"], "x.md", f"ship {THIS * 9} 1 2 3 {WHICH} forgot: all\n")
     done = ask_in_process("forget", "ship", stdin="\n", COLUMNS=str(columns), NO_COLOR="1")
     first, *lines = done.output.splitlines()
-    assert (done.exit_code, first.startswith("- ship Forget")) == (130, True), done.output
+    assert (done.exit_code, first.startswith("- ship forget")) == (130, True), done.output
     assert [line[:2] for line in lines].count("  ") == len(lines) - 1
-    assert lines[-1] == f"{THIS}nothing was forgotten"
+    assert lines[-1] == f"{THIS} nothing was forgotten"
 
 
 def test_forget_on_terminal_queries_model_once(ask_in_process, roots, monkeypatch):
