@@ -270,7 +270,7 @@ def confirm_preview(lines: Iterable[str], question: str, refusal: str) -> bool:
     Args:
         lines: the preview.
         question: the question.
-        refusal: the line to print if the answer is no.
+        refusal: the line to print after any other answer than yes.
     """
     print_lines(lines)
     is_confirmed = confirm(question)

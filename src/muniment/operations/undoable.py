@@ -5,7 +5,7 @@ Separate from `operations.review`, which reverses it: a preview only reads the l
 - T1 A text names a task by its id, its handle, or the beginning of its handle. Several tasks with one handle
   are an error; none of them is chosen.
 - T2 A change takes effect if it was not undone. The undo of an undo is a change again (a redo). Of a change
-  and all undos and redos of it, only the last one takes effect, whichever of them it names.
+  and all undos and redos of it, only the last one takes effect.
 - T3 An undo without a task reverses the newest change that takes effect; a redo the newest undo.
 - T4 A task that also changed directories that are not bound here, or whose text was erased, is never chosen.
 """
@@ -164,7 +164,7 @@ def _find_last_task(context: JobContext, target: str | CanonicalPath) -> str:
 
 
 def list_undos(context: JobContext) -> frozenset[str]:
-    """Return the ids of the tasks that are undos; a redo is none of them (rule T2).
+    """Return the ids of the tasks that are undos, without redos (rule T2).
 
     Cost: a scan of the ids of all tasks.
     """
