@@ -69,8 +69,7 @@ def history(
     tabs.
     """
     from muniment.operations.review import STATE_TEXTS
-    from muniment.operations.undoable import list_undos
-    from muniment.store.ledger import MAX_STEPS
+    from muniment.store.ledger import MAX_STEPS, find_redos
 
     start = "" if since is None else parse_start(since, datetime.now().astimezone())
     if scope and path:
@@ -81,7 +80,7 @@ def history(
         steps = _load_steps(
             context, path or scope or "", maximum if where["json"] else 2 * maximum + 2, start
         )
-        undos = list_undos(context) if any(each.undoes for each in steps) else frozenset()
+        redos = find_redos(context.state)
         is_edited = path.endswith(FILE_SUFFIX) and _is_edited_by_hand(context, path)
     changes = list_changes(steps)
     remarks = [clean_foreign_line(f"{path} {STATE_TEXTS['edited']}")] if is_edited else []
@@ -91,21 +90,9 @@ def history(
         remarks.append(f"only the newest {maximum} are listed; for more, use --limit")
     document = {"steps": [asdict(step) for step in steps], "complete": len(steps) < maximum}
     lines = format_facts(
-        create_change_line(_label_redo(step, undos), change, verbose=verbose)
-        for step, change in changes[:maximum]
+        create_change_line(*each, redos=redos, verbose=verbose) for each in changes[:maximum]
     )
     return Report(document | ({"edited_by_hand": True} if is_edited else {}), lines, remarks=remarks)
-
-
-def _label_redo(step: CommittedStep, undos: Collection[str]) -> CommittedStep:
-    """Return a step of a redo with the name of its task, `redo`; any other step unchanged.
-
-    Args:
-        step: the step.
-        undos: the ids of the tasks that are undos.
-    """
-    is_redo = step.undoes is not None and step.task not in undos
-    return replace(step, asked="redo") if is_redo else step
 
 
 def _load_steps(context: JobContext, path: str, limit: int, start: str) -> tuple[CommittedStep, ...]:
@@ -165,13 +152,23 @@ def list_changes(steps: Iterable[CommittedStep]) -> list[tuple[CommittedStep, Fa
     return [(task[0], change) for task in tasks for change in merge_steps(task)]
 
 
-def create_change_line(step: CommittedStep, change: FactChange, *, verbose: bool = False) -> FactLine:
-    """Return the line that shows a change; its handle is the handle of the task."""
+def create_change_line(
+    step: CommittedStep, change: FactChange, *, redos: Collection[str] = (), verbose: bool = False
+) -> FactLine:
+    """Return the line that shows a change; its handle is the handle of the task.
+
+    Args:
+        step: a step of the task.
+        change: the change.
+        redos: the result of `find_redos`.
+        verbose: whether to show the path and all attributes of the task.
+    """
     is_known = bool(change.new or change.old)
     text = change.title if is_known else "(erased)" if step.is_erased else change.path
     if change.old and change.new and change.old != change.new:
         text = f"{change.old} → {change.new}"
-    label = "" if step.asked == _ORDINARY_TASKS.get(change.kind) else step.asked
+    asked = "redo" if step.task in redos else step.asked
+    label = "" if asked == _ORDINARY_TASKS.get(change.kind) else asked
     if change.kind == "moved":
         label = f"moved from {format_place(change.previous_path)}"
     if verbose:
@@ -320,18 +317,20 @@ def redo(
 
 def _list_tasks(where: MemoryFlags) -> Report:
     from muniment.operations.undoable import list_undoable
+    from muniment.store.ledger import find_redos
 
     with open_command_context(where) as context:
         tasks = [*islice(list_undoable(context), DEFAULT_LIMIT)]
+        redos = find_redos(context.state)
     document = {"tasks": [[asdict(step) for step in steps] for steps in tasks]}
     remarks = [] if tasks else ["no change is left to undo"]
-    return Report(document, format_facts(map(_summarize_task, tasks)), remarks=remarks)
+    return Report(document, format_facts(_summarize_task(each, redos) for each in tasks), remarks=remarks)
 
 
-def _summarize_task(steps: Sequence[CommittedStep]) -> FactLine:
-    """Return one line for a change or a redo: its first fact, and the number of the others."""
-    changes = list_changes([_label_redo(each, ()) for each in steps])
-    line, others = create_change_line(*changes[0]), len(changes) - 1
+def _summarize_task(steps: Sequence[CommittedStep], redos: Collection[str]) -> FactLine:
+    """Return one line for a task: its first change, and the number of the others."""
+    changes = list_changes(steps)
+    line, others = create_change_line(*changes[0], redos=redos), len(changes) - 1
     return line._replace(text=f"{line.text}, and {others} more") if others else line
 
 
@@ -374,11 +373,11 @@ def _names_task(text: str, task: str) -> bool:
 def _preview_undo(context: JobContext, steps: Sequence[CommittedStep], word: str) -> Iterator[str]:
     """Yield the lines that show what the undo of a task would change."""
     from muniment.operations.undoable import diff_undo
+    from muniment.store.ledger import find_redos
 
     changes, first = list_changes(steps), steps[0]
-    yield from format_facts(
-        [FactLine(f"{word} of a change by {first.asked}:", first.at, handle=first.task_handle)]
-    )
+    asked = "redo" if first.task in find_redos(context.state) else first.asked
+    yield from format_facts([FactLine(f"{word} of a change by {asked}:", first.at, handle=first.task_handle)])
     for step, change in changes[:_MAX_DIFF_LINES]:
         yield from format_facts(_reverse_change(change))
         if change.kind == "changed" and change.old in {"", change.new}:

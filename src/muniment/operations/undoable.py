@@ -12,7 +12,7 @@ Separate from `operations.review`, which reverses it: a preview only reads the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from muniment.content.entry import parse
@@ -24,7 +24,8 @@ from muniment.operations.visibility import find_owned_entries, resolve_for_owner
 from muniment.store.handles import HANDLE_CHARS, build_task_handle, parse_handle
 from muniment.store.ledger import (
     Run,
-    TaskEnd,
+    find_commit,
+    find_redos,
     find_tasks,
     list_task_ends,
     read_content_after,
@@ -113,7 +114,7 @@ def list_undoable(context: JobContext, *, is_redo: bool = False) -> Iterator[tup
     Cost: a scan of the ids of all tasks; for each task that is yielded, two queries.
     """
     ends = list_task_ends(context.state, context.map_keys_to_scopes())
-    undos = _select_undos(ends)
+    redos = find_redos(context.state)
     first_tasks: dict[str, str] = {}
     last_tasks: dict[str, str] = {}
     for each in ends:
@@ -122,7 +123,8 @@ def list_undoable(context: JobContext, *, is_redo: bool = False) -> Iterator[tup
         last_tasks[first_tasks[each.task]] = each.task
     for each in reversed(ends):
         is_last = last_tasks[first_tasks[each.task]] == each.task
-        if not is_last or (each.task in undos) != is_redo or not each.is_bound:
+        is_undo = each.undoes is not None and each.task not in redos
+        if not is_last or is_undo != is_redo or not each.is_bound:
             continue
         steps = load_task_steps(context, each.task)
         if steps and not any(step.is_erased for step in steps):
@@ -148,7 +150,8 @@ def find_undoable(context: JobContext, text: str | None, *, is_redo: bool = Fals
             raise NotFound("no undo is left to redo" if is_redo else "no change is left to undo")
         return steps[0].task
     task = _find_last_task(context, resolve_target(context, text))
-    if is_redo and find_tasks(context.state, task) and task not in list_undos(context):
+    done = find_commit(context.state, task) if is_redo else None
+    if done is not None and (done.run.undoes is None or task in find_redos(context.state)):
         raise NotFound(f"{printable(text)} is not an undo; to undo it: muniment undo {printable(text)}")
     return task
 
@@ -161,22 +164,6 @@ def _find_last_task(context: JobContext, target: str | CanonicalPath) -> str:
     if not steps:
         raise NotFound(f"no task has changed {target.text}")
     return steps[0].task
-
-
-def list_undos(context: JobContext) -> frozenset[str]:
-    """Return the ids of the tasks that are undos, without redos (rule T2).
-
-    Cost: a scan of the ids of all tasks.
-    """
-    return _select_undos(list_task_ends(context.state, context.map_keys_to_scopes()))
-
-
-def _select_undos(ends: Iterable[TaskEnd]) -> frozenset[str]:
-    undos: set[str] = set()
-    for each in ends:
-        if each.undoes is not None and each.undoes not in undos:
-            undos.add(each.task)
-    return frozenset(undos)
 
 
 def diff_undo(context: JobContext, step: CommittedStep) -> Iterator[str]:

@@ -832,6 +832,16 @@ def find_undoing_task(state: State, task: str) -> str | None:
     return undone.get(task)
 
 
+def find_redos(state: State) -> frozenset[str]:
+    """Return the ids of all finished tasks that undid an undo; an undo of such a task is an undo again."""
+    is_undo: dict[str, bool] = {}
+    for task, undoes in state.ledger.rows(
+        "SELECT task, undoes FROM change_set WHERE undoes IS NOT NULL AND done IS NOT NULL ORDER BY id"
+    ):
+        is_undo[task] = not is_undo.get(undoes, False)
+    return frozenset(task for task in is_undo if not is_undo[task])
+
+
 def _build_placeholders(keys: Collection[RootKey]) -> str:
     """Return the SQL placeholders for root keys in an IN list.
 

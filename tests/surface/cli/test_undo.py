@@ -318,3 +318,17 @@ def test_undo_of_an_entry_asks_if_the_task_has_more(cli, roots, tmp_path):
         assert sum(line.startswith("- Mill ") for line in screen.lines) == len(before)
     assert cli("undo", path, "--yes").exit_code == 0
     assert read_entries(roots) == {}
+
+
+def test_history_calls_the_undo_of_a_redo_an_undo(cli, saved):
+    task = saved[-1].task_id
+    labels = ["", "undo", "redo", "undo", "redo"]
+    for _ in labels[1:]:
+        task = cli.run_for_document("undo", task)["task_id"]
+    found = [each.text for each in cli.run_for_records("history", saved[-1].files_touched[0])]
+    signs = "+-+-+"
+    expected = [
+        f"{sign} {FACTS[-1]}" + (f" ({label})" if label else "")
+        for sign, label in zip(signs, labels, strict=True)
+    ]
+    assert found == expected[::-1]

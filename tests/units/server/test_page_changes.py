@@ -30,7 +30,7 @@ def step(task, path, kind="new", title="", **more):
 
 
 def show(steps, withheld=(), limit=0):
-    return [*list_task_items(steps, lambda path: path in withheld, limit)]
+    return [*list_task_items(steps, lambda path: path in withheld, (), limit)]
 
 
 def list_states(steps):

@@ -11,7 +11,7 @@ Separate from `views`, which reads the memory: this module decides what a list s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
@@ -33,6 +33,7 @@ class TaskItem:
         is_cut: whether the task changed more entries.
         is_undone: whether another task undid it.
         can_undo: whether a list offers to undo it (rule C2 in the module docstring).
+        is_undo: whether it is an undo, so that to undo it is a redo.
     """
 
     step: CommittedStep
@@ -40,6 +41,7 @@ class TaskItem:
     is_cut: bool
     is_undone: bool
     can_undo: bool
+    is_undo: bool
 
     @property
     def paths(self) -> set[str]:
@@ -53,13 +55,14 @@ class TaskItem:
 
 
 def list_task_items(
-    steps: Sequence[CommittedStep], is_withheld: Callable[[str], bool], limit: int = 0
+    steps: Sequence[CommittedStep], is_withheld: Callable[[str], bool], redos: Collection[str], limit: int = 0
 ) -> Iterator[TaskItem]:
     """Yield the items of a list of changes.
 
     Args:
         steps: the steps, the newest first; those of one task follow each other.
         is_withheld: return whether the entry at a path is withheld from models.
+        redos: the result of `find_redos`.
         limit: the maximum number of steps that were read; if it is reached, the last task may have more.
     """
     undone: set[str] = set()
@@ -76,7 +79,9 @@ def list_task_items(
         changes = [*merge_steps(task_steps)]
         shown = tuple(hide_titles(each, is_withheld) for each in changes[:MAX_SHOWN_CHANGES])
         is_last = len(steps) == limit and task_steps[-1] is steps[-1]
-        yield TaskItem(first, shown, is_last or len(changes) > len(shown), is_undone, can_undo)
+        is_cut = is_last or len(changes) > len(shown)
+        is_undo = first.undoes is not None and first.task not in redos
+        yield TaskItem(first, shown, is_cut, is_undone, can_undo, is_undo)
 
 
 def hide_titles(change: FactChange, is_withheld: Callable[[str], bool]) -> FactChange:

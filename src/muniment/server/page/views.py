@@ -51,6 +51,7 @@ from muniment.store.ledger import (
     build_changes,
     count_by_day,
     find_commit,
+    find_redos,
     find_undoing_task,
     read_content_after,
     read_content_before,
@@ -109,6 +110,7 @@ def memory(context: JobContext, call: PageCall) -> TemplateValues:
     topics = selected.topics()
     counts = [(each, view.usage().files) for each, view in views.items()]
     recent, is_withheld = load_history(context, limit=MAX_RECENT_STEPS), _create_withheld_check(views)
+    redos = find_redos(context.state)
     return {
         "scope": scope,
         "counts": counts,
@@ -120,7 +122,7 @@ def memory(context: JobContext, call: PageCall) -> TemplateValues:
         "more": found[PAGE_SIZE - 1].rel if len(found) > PAGE_SIZE else "",
         "after": call.query("after"),
         "skipped": selected.list_odd_names()[:MAX_SKIPPED],
-        "recent": [*islice(list_task_items(recent, is_withheld, MAX_RECENT_STEPS), MAX_RECENT_ITEMS)],
+        "recent": [*islice(list_task_items(recent, is_withheld, redos, MAX_RECENT_STEPS), MAX_RECENT_ITEMS)],
         "is_complete": selected.is_complete,
     }
 
@@ -165,6 +167,7 @@ def entry(context: JobContext, call: PageCall) -> TemplateValues:
     if data is None and not steps:
         raise NotFound(f"entry {path.text} not found, now or in the history")
     row = _find_row(context, path)
+    items = list_task_items(steps, lambda _: False, find_redos(context.state))
     return {
         "path": path.text,
         "why": _find_origin(context, path.text),
@@ -180,7 +183,7 @@ def entry(context: JobContext, call: PageCall) -> TemplateValues:
         "name": _choose_name(path, data, steps),
         "text": None if data is None else data.decode("utf-8", "replace"),
         "html": None if data is None else render_markdown(parse(data).body),
-        "history": [_describe_step(context, each) for each in list_task_items(steps, lambda _: False)],
+        "history": [_describe_step(context, each) for each in items],
         "is_cut": len(steps) == MAX_HISTORY_STEPS,
     }
 
@@ -398,6 +401,7 @@ def task(context: JobContext, call: PageCall) -> TemplateValues:
         "turns": [each for each in events if "turn" in each],
         "detail": json.dumps(error, ensure_ascii=False) if error else "",
         "changes": [hide_titles(each, is_withheld) for each in merge_steps(steps)],
+        "is_redo": task_id in find_redos(context.state),
         "undone_by": find_undoing_task(context.state, task_id) if steps else None,
         "similar": [
             (each["path"], read_title(context, each["path"]))
@@ -458,7 +462,10 @@ def show_timeline(context: JobContext, _: PageCall) -> TemplateValues:
     )
     chart = build_timeline(counts, tuple(context.roots), today)
     recent, is_withheld = load_history(context, limit=PAGE_SIZE), _create_withheld_check(_open_views(context))
-    return {"timeline": chart, "recent": [*list_task_items(recent, is_withheld, PAGE_SIZE)]}
+    return {
+        "timeline": chart,
+        "recent": [*list_task_items(recent, is_withheld, find_redos(context.state), PAGE_SIZE)],
+    }
 
 
 # -- audit -------------------------------------------------------------------------------------------
