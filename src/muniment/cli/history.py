@@ -85,7 +85,9 @@ def history(
     changes = list_changes(steps)
     remarks = [clean_foreign_line(f"{path} {STATE_TEXTS['edited']}")] if is_edited else []
     if not changes:
-        remarks.append("no changes were committed yet" if since is None else f"no changes since {since}")
+        name = path or scope
+        place = f" of {printable(name)}" if name else ""
+        remarks.append(f"no changes{place} " + (f"since {since}" if since else "were committed yet"))
     elif len(changes) > maximum:
         remarks.append(f"only the newest {maximum} are listed; for more, use --limit")
     document = {"steps": [asdict(step) for step in steps], "complete": len(steps) < maximum}

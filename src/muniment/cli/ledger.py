@@ -359,13 +359,17 @@ def audit_head() -> Report:
 
 @command("not shown")
 def audit_show(
-    *, task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None
+    *,
+    task: Annotated[
+        str | None, typer.Option(help="Only the records of this task, by its handle or id.")
+    ] = None,
 ) -> Report:
     """Print the audit records."""
+    from muniment.operations.undoable import resolve_task
     from muniment.store.audit import read_records
 
     with _open_state() as state:
-        found = list(read_records(state, task=task))
+        found = list(read_records(state, task=task and resolve_task(state, task)))
     lines = []
     for record in found:
         about = "(erased)" if record.body is None else json.dumps(record.body, ensure_ascii=False)

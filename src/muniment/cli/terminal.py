@@ -236,7 +236,8 @@ def confirm(question: str) -> bool:
 
     An empty answer, and the end of the input, mean no.
     """
-    while (answer := (read_answer(f"{question} [y/N] ") or "").casefold()) not in {"", "n", "no"}:
+    question += " [y/N] "
+    while (answer := (read_answer(question) or "").casefold()) not in {"", "n", "no"}:
         if answer in {"y", "yes"}:
             return True
         print("answer y or n")
@@ -270,7 +271,7 @@ def confirm_preview(lines: Iterable[str], question: str, refusal: str) -> bool:
     Args:
         lines: the preview.
         question: the question.
-        refusal: the line to print after any other answer than yes.
+        refusal: the line to print otherwise.
     """
     print_lines(lines)
     is_confirmed = confirm(question)

@@ -169,7 +169,7 @@ def read_content(context: JobContext, unsafe_path: str, task: str) -> bytes | No
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = resolve_for_owner(context, unsafe_path)
-    task = resolve_task(context, task)
+    task = resolve_task(context.state, task)
     return read_content_after(context.state, context.read_root_key(path.scope), path, task)
 
 
@@ -373,7 +373,7 @@ def undo_task(
     with track_progress("undoing"), span("task", kind="undo") as task_span:
         try:
             if accepts_handle:
-                task = resolve_task(context, task)
+                task = resolve_task(context.state, task)
             run = replace(run, undoes=task)
             result = _run_undo(task, run, context, context.start_deadline(cancel))
         except MunimentError as error:

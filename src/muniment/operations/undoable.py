@@ -34,14 +34,15 @@ from muniment.store.ledger import (
 )
 from muniment.store.renames import read_whole_history
 from muniment.store.review import format_difference
+from muniment.store.state import LedgerState
 from muniment.types import CommittedStep
 
 
-def resolve_task(context: JobContext, text: str, is_known: Callable[[Run], bool] = lambda _: True) -> str:
+def resolve_task(state: LedgerState, text: str, is_known: Callable[[Run], bool] = lambda _: True) -> str:
     """Return the id of the task that a text names (rule T1); an unknown text is returned unchanged.
 
     Args:
-        context: the memory.
+        state: has the ledger.
         text: an id, a handle or the beginning of a handle.
         is_known: whether the caller may know a task, for handles.
 
@@ -51,7 +52,7 @@ def resolve_task(context: JobContext, text: str, is_known: Callable[[Run], bool]
 
     Cost: as `find_tasks`.
     """
-    found = find_tasks(context.state, text, is_known)
+    found = find_tasks(state, text, is_known)
     if len(found) > 1:
         raise _create_ambiguity_error(text, found, {})
     return found[0] if found else text
@@ -75,12 +76,12 @@ def resolve_target(context: JobContext, text: str) -> str | CanonicalPath:
         return resolve_place(context, text)
     tasks, handle = find_tasks(context.state, text), parse_handle(text)
     if handle is None or (text in tasks and len(handle) < HANDLE_CHARS):  # As in `find_tasks`.
-        return resolve_task(context, text)
+        return resolve_task(context.state, text)
     if not tasks:
         return resolve_for_owner(context, text)
     if entries := find_owned_entries(context, handle):
         raise _create_ambiguity_error(text, tasks, entries)
-    return resolve_task(context, text)
+    return resolve_task(context.state, text)
 
 
 def _create_ambiguity_error(text: str, tasks: Sequence[str], entries: Mapping[CanonicalPath, str]) -> BadName:

@@ -91,6 +91,7 @@ def test_history_since_accepts_days_and_ages(cli, save_at):
         assert len(read_texts(cli, f"--since={at}")) == count, at
     nothing = cli("history", "--since=0h")
     assert (nothing.stdout, nothing.stderr) == ("", "note: no changes since 0h\n")
+    assert cli("history", "user/other.md").stderr == "note: no changes of user/other.md were committed yet\n"
 
 
 @pytest.mark.parametrize(

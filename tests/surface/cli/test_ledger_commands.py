@@ -210,7 +210,8 @@ def test_audit_verifies_chain_and_stored_head(cli, saved_fact, home, tmp_path):
     output = cli("audit", "show").stdout
     assert (output.startswith("1 20"), f" commit {task} " in output, path in output) == (True, True, True)
     assert cli("audit", "show", "--task", "task-9").stdout.startswith("no records of this task")
-    (record,) = cli.run_for_document("audit", "show", "--task", task)["records"]
+    for name in (task, build_task_handle(task)):
+        (record,) = cli.run_for_document("audit", "show", "--task", name)["records"]
     assert (record["kind"], record["task"]) == ("commit", task)
     for content in (b"", b"no head\n", b"\xff\n", b"x" * 2000):
         bad = write_file(tmp_path, "bad", content)

@@ -167,7 +167,7 @@ def resolve_task(text: str, context: JobContext, reader: Reader) -> str:
         recorded = find_commit(context.state, run.task) if _can_undo(run, reader.trust) else None
         return recorded is not None and bool(_create_visibility(context, reader).list_commit_paths(recorded))
 
-    return undoable.resolve_task(context, text, is_known)
+    return undoable.resolve_task(context.state, text, is_known)
 
 
 def undo_task(task_id: str, context: JobContext, reader: Reader, cancel: Cancel) -> UndoAnswer:
