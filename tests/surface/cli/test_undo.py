@@ -58,13 +58,6 @@ def test_undo_on_terminal_shows_the_last_change_and_asks(cli, saved, roots, answ
         assert screen.lines[-1].endswith("nothing was changed")
 
 
-def test_question_is_repeated_until_the_answer_is_yes_or_no(cli, saved, roots):
-    before = read_entries(roots)
-    screen = cli.show("undo", "--color=never", answers={"[y/N] ": b"yess\n", "answer y or n": b"n\n"})
-    assert (screen.code, read_entries(roots)) == (130, before)
-    assert len(saved) == len(FACTS)
-
-
 def test_redo_on_terminal_shows_the_undo_and_asks(cli, saved, roots):
     before = read_entries(roots)
     assert cli("undo", "--yes").exit_code == 0
