@@ -53,32 +53,11 @@ def list_option_names(module):
     setting_options |= {"BaseUrl": "base-url", "ApiKeyFile": "api-key-file", "ProtocolName": "protocol"}
     setting_options |= {"OnModelFailure": "on-model-failure"}
     others = {
-        "Workspace",
-        "PolicyArgument",
-        "Ledger",
-        "NodeName",
-        "Slots",
-        "Lease",
-        "Expires",
-        "Json",
-        "Color",
-        "Verbose",
-        "EntryArgument",
-        "ToolName",
-        "ShellName",
-        "MemoryFlags",
-        "ModelFlags",
-        "RunFlags",
+        *("Workspace", "PolicyArgument", "EntryArgument", "Ledger", "NodeName", "Slots", "Lease", "Expires"),
+        *("Color", "Verbose", "Json", "ToolName", "ShellName", "MemoryFlags", "ModelFlags", "RunFlags"),
     }
-    shared = {name for name in vars(module) if name[0].isupper()} - {
-        "ENTRY_HELP",
-        "Annotated",
-        "Any",
-        "Final",
-        "Path",
-        "StrEnum",
-        "TypedDict",
-    }
+    imported = {"Annotated", "Any", "Final", "Path", "StrEnum", "TypedDict"}
+    shared = {name for name in vars(module) if name[0].isupper() and not name.isupper()} - imported
     assert shared == {*setting_options, *others}, "new option: add it to the settings or to the others"
     return setting_options.values()
 
