@@ -832,12 +832,19 @@ def find_undoing_task(state: State, task: str) -> str | None:
     return undone.get(task)
 
 
+REVERSALS: Final = "SELECT task, undoes FROM {} WHERE undoes IS NOT NULL AND done IS NOT NULL ORDER BY id"
+"""Query for the finished tasks that undid another one, the oldest first; `{}` is the table."""
+
+
 def find_redos(state: State) -> frozenset[str]:
     """Return the ids of all finished tasks that undid an undo; an undo of such a task is an undo again."""
+    return select_redos(state.ledger.rows(REVERSALS.format("change_set")))
+
+
+def select_redos(rows: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the ids of the redos among the rows of `REVERSALS`."""
     is_undo: dict[str, bool] = {}
-    for task, undoes in state.ledger.rows(
-        "SELECT task, undoes FROM change_set WHERE undoes IS NOT NULL AND done IS NOT NULL ORDER BY id"
-    ):
+    for task, undoes in rows:
         is_undo[task] = not is_undo.get(undoes, False)
     return frozenset(task for task in is_undo if not is_undo[task])
 

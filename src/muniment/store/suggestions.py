@@ -17,6 +17,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -130,16 +131,24 @@ class RecordedMemory:
 
         Args:
             limit: maximum number of tasks.
-            is_undo: return only undos; otherwise no undos.
+            is_undo: return only undos; otherwise changes and redos.
         """
+        from muniment.store.ledger import REVERSALS, select_redos
+
+        redos = select_redos(self._connection.execute(REVERSALS.format("ledger.change_set")))
         query = """
-            SELECT task, kind, root, rel FROM ledger.change_set
+            SELECT task, kind, root, rel, undoes IS NOT NULL FROM ledger.change_set
             JOIN ledger.change ON change_set = id AND position = 0
-            WHERE done IS NOT NULL AND kind <> 'erase' AND (undoes IS NOT NULL) = ? AND task NOT IN
+            WHERE done IS NOT NULL AND kind <> 'erase' AND task NOT IN
                 (SELECT undoes FROM ledger.change_set WHERE undoes IS NOT NULL AND done IS NOT NULL)
-            ORDER BY id DESC LIMIT ?
+            ORDER BY id DESC
         """
-        return [RecordedTask(*row) for row in self._connection.execute(query, (is_undo, limit))]
+        found = (
+            RecordedTask(*row)
+            for *row, is_reversal in self._connection.execute(query)
+            if (is_reversal and row[0] not in redos) == is_undo
+        )
+        return [*islice(found, limit)]
 
 
 @contextmanager
