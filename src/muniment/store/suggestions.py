@@ -144,9 +144,9 @@ class RecordedMemory:
             ORDER BY id DESC
         """
         found = (
-            RecordedTask(*row)
-            for *row, is_reversal in self._connection.execute(query)
-            if (is_reversal and row[0] not in redos) == is_undo
+            RecordedTask(task, kind, root, rel)
+            for task, kind, root, rel, is_reversal in self._connection.execute(query)
+            if (bool(is_reversal) and task not in redos) == is_undo
         )
         return [*islice(found, limit)]
 
