@@ -159,7 +159,7 @@ def _list_imported(result: ImportResult, context: JobContext) -> list[FactLine]:
             for each in result.imported[:MAX_LISTED]
         ]
     else:
-        changes = list[tuple[CommittedStep, FactChange]]()
+        changes: list[tuple[CommittedStep, FactChange]] = []
         for task in result.tasks:
             if len(changes) < MAX_LISTED:
                 changes += list_changes(load_task_steps(context, task))

@@ -83,6 +83,7 @@ def test_handle_of_an_entry_is_stable_over_renames(cli, memory):
     names |= set(memory.remember("We now deploy on Mondays, no longer on Thursdays").files_touched)
     names.add(cli.run_for_document("pin", handle)["path"])
     cli.run_for_document("undo", "--yes")
+    names.add(memory.edit(handle, "Carla approves every invoice\n").path)
     names.add(memory.edit(handle, "The release goes out on Fridays\n").path)
     cli.run_for_document("undo", handle)
     cli.run_for_document("redo", handle)
