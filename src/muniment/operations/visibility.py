@@ -177,7 +177,8 @@ class Visibility:
     def resolve_entry(self, unsafe_path: str, *, recallable_only: bool = False) -> CanonicalPath:
         """Return the canonical path for a path, an address or a handle of an entry.
 
-        A text that can be a handle is one, unless a scope has this name.
+        A text that can be a handle is one, unless a scope has this name. The owner may also give the handle
+        of a task that changed only this entry.
 
         Args:
             unsafe_path: the text.
@@ -192,6 +193,9 @@ class Visibility:
         Cost: nothing for a path; as `find_by_handle` for a handle.
         """
         handle = parse_handle(unsafe_path)
+        can_name_task = self.reader.is_owner and not recallable_only
+        if handle is None and can_name_task and parse_task_handle(unsafe_path) is not None:
+            handle = _find_entry_of_task(self._context, unsafe_path)
         if handle is None or unsafe_path in self._context.policy.scopes:
             return self._context.resolve_path(unsafe_path)
         found = self.find_by_handle(handle, recallable_only=recallable_only)
@@ -323,11 +327,8 @@ class Visibility:
 def resolve_for_owner(context: JobContext, unsafe_path: str) -> CanonicalPath:
     """Return the canonical path for a path, an address or a handle that the owner gives.
 
-    The handle of a task is accepted too, if the task changed one entry. Raises and costs as
-    `Visibility.resolve_entry`.
+    Raises and costs as `Visibility.resolve_entry`.
     """
-    if parse_handle(unsafe_path) is None and parse_task_handle(unsafe_path) is not None:
-        unsafe_path = _find_entry_of_task(context, unsafe_path)
     return Visibility(context, Reader(Trust.OWNER)).resolve_entry(unsafe_path)
 
 

@@ -134,6 +134,7 @@ def test_commands_accept_spellings_of_the_handle_of_a_task(cli, memory):
         assert (redone["undone"], redone["error"]) == (undone["task_id"], None)
     for command in ("show", "why"):  # The handle of a change also names its entry.
         assert [cli.run_for_document(command, handle)["path"]] == list(done.files_touched)
+    assert cli.run_for_document("pin", handle)["previous_path"] == done.files_touched[0]
 
 
 def test_equal_handles_of_tasks_list_the_candidates(cli, memory, roots):
