@@ -83,6 +83,9 @@ def load_sets() -> dict[str, list[str]]:
             *(text for row in json.loads((FACTS / "siblings.json").read_text())["pairs"] for text in row[2:]),
             *(row["text"] for row in json.loads((FACTS / "forget.json").read_text())["facts"]),
         ],
+        "corrected": [
+            row[key] for row in read_list("corrected") for key in ("fact", "corrected") if row[key]
+        ],
     }
     for path in sorted(PROFILES.glob("P*.jsonl")):
         sets[path.stem] = [json.loads(line)["text"] for line in path.read_text().splitlines()]
@@ -97,6 +100,7 @@ def load_pairs() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return [(row["old"], row["new"]) for row in rows if row["update"]], [
         *corrections,
         *((old, new) for _, _, old, new in siblings),
+        *((row["fact"], row["corrected"]) for row in read_list("corrected") if row["corrected"]),
     ]
 
 
