@@ -14,7 +14,7 @@ from muniment.cli.command import Report, command, open_command_context
 from muniment.cli.display import FactLine, describe_fact, format_facts, format_place, quote_fact, wrap_words
 from muniment.cli.options import EntryArgument, MemoryFlags, Verbose, create_scope_option
 from muniment.cli.suggestions import suggest_changes, suggest_places, suggest_undos
-from muniment.cli.terminal import EXIT_CANCELLED, cancel_on_interrupt, confirm_preview, is_interactive
+from muniment.cli.terminal import EXIT_CANCELLED, can_ask, cancel_on_interrupt, confirm_preview
 from muniment.content.gates import clean_foreign_line
 from muniment.errors import BadArguments, ConfigInvalid, Erased, NotFound, ToolError, printable
 from muniment.kernel.path import FILE_SUFFIX
@@ -343,13 +343,13 @@ def _reverse(task: str, where: MemoryFlags, *, yes: bool, is_redo: bool) -> Repo
 
     word = "redo" if is_redo else "undo"
     is_asking = not task and not yes
-    if is_asking and (where["json"] or not is_interactive()):
+    if is_asking and not can_ask(where, yes=yes):
         raise typer.BadParameter(f"without a terminal, give a task (see: muniment {word} --help), or --yes")
     with open_command_context(where) as context:
         found = find_undoable(context, task or None, is_redo=is_redo)
         steps = load_task_steps(context, found)
         if task and not yes and not _names_task(task, found) and len(list_changes(steps)) > 1:
-            is_asking = not where["json"] and is_interactive()
+            is_asking = can_ask(where, yes=yes)
             if not is_asking:
                 raise BadArguments(
                     f"the last task that changed {printable(task)} has several changes; "

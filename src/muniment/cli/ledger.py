@@ -19,6 +19,7 @@ from muniment.cli.suggestions import suggest_entries
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
+    can_ask,
     cancel_on_interrupt,
     confirm_preview,
     is_interactive,
@@ -160,7 +161,7 @@ def review_reject(
     from muniment.operations import review
 
     with open_command_context(where) as context:
-        if not (yes or where["json"]) and is_interactive():
+        if can_ask(where, yes=yes):
             preview = review.show_review(review_id, context)
             if not _confirm_decision("reject", preview, context):
                 return EXIT_CANCELLED

@@ -19,6 +19,7 @@ from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
+    from muniment.cli.options import MemoryFlags
 
 # -- output ------------------------------------------------------------------------------------------
 
@@ -229,6 +230,11 @@ def draw_tables(
 def is_interactive() -> bool:
     """Return whether a user can answer questions: standard input and output are both terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def can_ask(flags: MemoryFlags, *, yes: bool) -> bool:
+    """Return whether a command asks before it writes: on a terminal, without `--json` and `--yes`."""
+    return not yes and not flags["json"] and is_interactive()
 
 
 def confirm(question: str) -> bool:

@@ -30,10 +30,10 @@ from muniment.cli.options import MemoryFlags, ModelFlags, Verbose, create_scope_
 from muniment.cli.suggestions import suggest_entries
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
+    can_ask,
     cancel_on_interrupt,
     confirm,
     confirm_preview,
-    is_interactive,
     print_line,
     print_notes,
     read_answer,
@@ -87,7 +87,7 @@ def forget(
     from muniment.types import ForgetRequest
 
     request = ForgetRequest(" ".join(words), scope=scope, dry_run=not yes)
-    is_asking = _can_ask(where, yes=yes)
+    is_asking = can_ask(where, yes=yes)
     with _open_resources(where, flags, yes=yes, is_asking=is_asking) as (context, model):
         with cancel_on_interrupt() as cancel:
             result = job.forget(request, context, model, cancel=cancel)
@@ -222,7 +222,7 @@ def dream(
     from muniment.operations import dream as job
     from muniment.types import DreamRequest
 
-    is_asking = _can_ask(where, yes=yes)
+    is_asking = can_ask(where, yes=yes)
     request = DreamRequest(scope, dry_run=not yes)
     with _open_resources(where, flags, yes=yes, is_asking=is_asking) as (context, opened_model):
         recorded = _RecordedModel(opened_model)
@@ -366,10 +366,6 @@ def _describe_counts(counts: Counts) -> str:
 
 
 # -- shared ------------------------------------------------------------------------------------------
-
-
-def _can_ask(memory_flags: MemoryFlags, *, yes: bool) -> bool:
-    return not yes and not memory_flags["json"] and is_interactive()
 
 
 @contextmanager
