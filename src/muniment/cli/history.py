@@ -379,7 +379,8 @@ def _preview_undo(context: JobContext, steps: Sequence[CommittedStep], word: str
 
     changes, first = list_changes(steps), steps[0]
     asked = "redo" if first.task in find_redos(context.state) else first.asked
-    yield from format_facts([FactLine(f"{word} of a change by {asked}:", first.at, handle=first.task_handle)])
+    heading = "redo of the change that was undone:" if word == "redo" else f"undo of a change by {asked}:"
+    yield from format_facts([FactLine(heading, first.at, handle=first.task_handle)])
     for step, change in changes[:_MAX_DIFF_LINES]:
         yield from format_facts(_reverse_change(change))
         if change.kind == "changed" and change.old in {"", change.new}:
