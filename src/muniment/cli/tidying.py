@@ -80,7 +80,8 @@ def forget(
     """Forget entries, by their handle, path or description.
 
     On a terminal, the command shows the matches and asks: about one match yes or no, about several which to
-    forget. Without a terminal, it only shows them, or forgets all with --yes. `muniment undo` restores an entry, unless it is erased later.
+    forget. Without a terminal, it only shows them, or forgets all with --yes. `muniment undo` restores an
+    entry, unless it is erased later.
     """
     from muniment.agent.filing import RuleWriter
     from muniment.operations import forget as job
